@@ -4,18 +4,27 @@
 #   PYTHON=…      the interpreter to make it with (default python3)
 #   TORCH=…       the torch to install where there is none yet (default the release we test with;
 #                 add --index-url https://download.pytorch.org/whl/cpu for a build without CUDA)
+#   CONSTRAINTS=… a file of versions to keep to, such as constraints.txt (default none)
 
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TRANSFORMERS ?= transformers>=5
+CONSTRAINTS ?=
 TESTS ?= tests
 WORKERS ?= 2
 
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.declutr-installed
+KEEP = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: help install train test test-fast test-compat lint package clean
+# Tests of what an old release may break: the bridge, files, commands, embedding and export, and one
+# training from the recipe to the embeddings.
+LOWEST = .venv-lowest
+LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
+
+.PHONY: help install train test test-fast test-compat test-lowest test-pythons constraints
+.PHONY: lint package clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -26,7 +35,7 @@ $(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet -e ".[test]" "$(TRANSFORMERS)"
+	$(BIN)/python -m pip install --quiet $(KEEP) -e ".[test]" "$(TRANSFORMERS)"
 	$(BIN)/declutr setup
 	touch $(INSTALLED)
 
@@ -43,6 +52,26 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"
 	$(MAKE) test VENV=.venv-transformers5 TRANSFORMERS="transformers>=5"
 
+test-lowest:  ## run the tests that matter with the lowest releases that setup.py admits, but TORCH
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv $(TORCH)
+	$(LOWEST)/bin/python -m pip freeze | grep "^torch==" >$(LOWEST)/torch.txt
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+		--constraints $(LOWEST)/torch.txt -e ".[test]"
+	$(LOWEST)/bin/python -m pip install --quiet --no-deps allennlp==2.10.1
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) -m "not slow" $(LOWEST_TESTS)
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) -m slow tests/bridge
+	$(LOWEST)/bin/python scripts/try_installation.py
+
+test-pythons:  ## install the package for each Python from 3.10 on that is found, and try it
+	$(PYTHON) scripts/try_pythons.py --torch "$(TORCH)" --constraints constraints.txt $(ARGS)
+
+constraints:  ## write constraints.txt: the releases to test with, for each Python; ARGS=--upgrade
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile setup.py --quiet --universal --python-version 3.10 --extra test \
+		--extra plots --no-annotate --custom-compile-command "make constraints" $(ARGS) \
+		--output-file constraints.txt
+
 lint: install  ## ruff and mypy
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -51,4 +80,4 @@ package:  ## build sdist and wheel into dist, and try the wheel in a new environ
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" scripts/check_wheel.sh dist
 
 clean:  ## remove what was made here
-	rm -rf .venv .venv-transformers* quickstart build dist *.egg-info
+	rm -rf .venv .venv-transformers* $(LOWEST) quickstart build dist *.egg-info

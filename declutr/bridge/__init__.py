@@ -27,13 +27,28 @@ import sys
 
 from declutr.bridge.finder import SWITCH, BridgeFinder
 
-__all__ = ["SWITCH", "install", "is_active"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # set above, because importing `typing` takes time
+    from importlib.machinery import ModuleSpec
+    from typing import Any
+
+__all__ = ["SWITCH", "find_spec", "install", "is_active"]
 
 
 def install() -> None:
     """Install the bridge in this process, once, unless `DECLUTR_BRIDGE=0` is set."""
     if os.environ.get(SWITCH, "1") != "0" and not is_active():
         sys.meta_path.insert(0, BridgeFinder())
+
+
+def find_spec(name: str, *args: "Any") -> "ModuleSpec | None":
+    """Return what the bridge's finder finds for a module, or `None` if it is switched off.
+
+    `declutr_bridge.pth` asks for `allennlp` itself: Python looks for that module already while the
+    finder is put before the others, and so does not ask the finder.
+    """
+    finders = [finder for finder in sys.meta_path if isinstance(finder, BridgeFinder)]
+    return finders[0].find_spec(name, *args) if finders else None
 
 
 def is_active() -> bool:

@@ -13,14 +13,6 @@ from types import ModuleType
 from typing import Any
 
 
-def nltk() -> contextlib.AbstractContextManager[None]:
-    """Defer the import of nltk, of which AllenNLP needs one name in an annotation.
-
-    Can be removed when AllenNLP imports it for type checkers only.
-    """
-    return deferred("nltk")
-
-
 def sklearn() -> contextlib.AbstractContextManager[None]:
     """Defer the import of scikit-learn, which imports pandas.
 

@@ -32,7 +32,7 @@ class BridgeFinder:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        if not name.startswith("allennlp.") or name in self._searching or not _is_needed():
+        if name in self._searching or not _is_needed(name):
             return None
         from declutr.bridge.switches import LENT, REPAIRS
 
@@ -119,13 +119,27 @@ def _log(message: str, *args: object) -> None:
     logging.getLogger("declutr.bridge").debug(message, *args)
 
 
-def _is_needed() -> bool:
-    """Return whether torch is newer than the releases that AllenNLP supports.
+def _is_needed(name: str) -> bool:
+    """Return whether a module of AllenNLP may need a switch.
 
-    `allennlp` itself imports torch and transformers, so they are loaded before its submodules.
+    They are for releases of torch that AllenNLP does not support. `allennlp` itself imports torch
+    and transformers, so these are loaded before its submodules; it also imports spaCy, for which a
+    switch stands in if it is not installed.
     """
+    if name == "allennlp":
+        return not is_installed("spacy")
     torch = sys.modules.get("torch")
-    if torch is None or "transformers" not in sys.modules:
+    if not name.startswith("allennlp.") or torch is None or "transformers" not in sys.modules:
         return False
     major = str(getattr(torch, "__version__", "0")).split(".")[0]
     return major.isdigit() and int(major) >= 2
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be found, without importing it."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # ValueError: something made a module of that name
+        return sys.modules.get(package) is not None

@@ -1,18 +1,22 @@
 """Context managers that lend a module of AllenNLP the names it needs while its body runs.
 
-The names are removed again afterwards.
+The names are removed again afterwards. Packages that AllenNLP can do without have theirs in
+`declutr.bridge.optional_packages`.
 """
 
+import builtins
 import contextlib
 import importlib
 import logging
-import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 logger = logging.getLogger("declutr.bridge")
+
+Layout = Mapping[str, Sequence[str]]
 
 
 def torchvision() -> contextlib.AbstractContextManager[None]:
@@ -89,17 +93,23 @@ def lent_names(module_name: str, makers: Mapping[str, Callable[[], Any]]) -> Ite
 
 
 @contextlib.contextmanager
-def stand_in(package: str, layout: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Put stand-ins for a package into `sys.modules` within this context, if it does not import.
+def stand_in(
+    package: str, layout: Layout, how: str = "", given: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Give AllenNLP's imports of a package stand-ins within this context, if it does not import.
+
+    Only modules of AllenNLP get them, and `sys.modules` never has them: whatever else tries to
+    import the package meanwhile still learns that it is absent.
 
     # Parameters
 
     package : the name of the package.
-    layout : maps its submodules to the names expected in them. The names can be imported and
-        subclassed; using one raises `ImportError` or `AttributeError`, which says what is missing.
+    layout : maps its submodules (`""` is the package itself) to the names expected in them. The
+        names can be imported and subclassed; using one raises `MissingPackage` or `AttributeError`,
+        which says what is missing.
+    how : a sentence that says how to get the package, for the errors.
+    given : values of some of these names, by the dotted name without the package.
     """
-    # transformers remembers which optional packages it found, so it must look for them before.
-    importlib.import_module("transformers")
     try:
         importlib.import_module(package)
     except Exception as error:  # the package is absent, or built for another release of torch
@@ -108,66 +118,114 @@ def stand_in(package: str, layout: Mapping[str, Sequence[str]]) -> Iterator[None
         yield
         return
     logger.debug("standing in for %s (%s)", package, reason)
-    added = _stand_in_modules(package, layout)
-    saved = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_in(name, package)}
-    sys.modules.update(added)
+    with _imported_by_allennlp(_stand_in_modules(package, layout, how, given or {})):
+        yield
+
+
+_LOCK = threading.Lock()
+_OFFERED: list[dict[str, ModuleType]] = []
+_python_import = builtins.__import__
+
+
+@contextlib.contextmanager
+def _imported_by_allennlp(modules: dict[str, ModuleType]) -> Iterator[None]:
+    """Let the import statements of AllenNLP's modules find these modules within this context."""
+    global _python_import
+    with _LOCK:
+        _OFFERED.append(modules)
+        if builtins.__import__ is not _import:
+            _python_import, builtins.__import__ = builtins.__import__, _import
     try:
         yield
     finally:
-        for name in added:
-            sys.modules.pop(name, None)
-        sys.modules.update(saved)
+        with _LOCK:
+            _OFFERED.remove(modules)
+            if not _OFFERED and builtins.__import__ is _import:
+                builtins.__import__ = _python_import
 
 
-def _is_in(name: str, package: str) -> bool:
-    return name == package or name.startswith(f"{package}.")
+def _import(
+    name: str,
+    globals: Mapping[str, Any] | None = None,
+    locals: Mapping[str, Any] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    importer, package = str((globals or {}).get("__name__")), name.partition(".")[0]
+    if level == 0 and importer.partition(".")[0] == "allennlp":
+        for modules in _OFFERED:
+            if package in modules and name not in modules:
+                raise modules[package].missing(name)  # type: ignore[attr-defined]
+            if package in modules:
+                return modules[name if fromlist else package]
+    return _python_import(name, globals, locals, fromlist, level)  # type: ignore[arg-type]
 
 
-def _stand_in_modules(package: str, layout: Mapping[str, Sequence[str]]) -> dict[str, ModuleType]:
-    modules: dict[str, ModuleType] = {package: _StandIn(package)}
+def _stand_in_modules(
+    package: str, layout: Layout, how: str, given: Mapping[str, Any]
+) -> dict[str, ModuleType]:
+    modules: dict[str, ModuleType] = {package: _StandIn(package, how)}
     for dotted, names in layout.items():
         path = package
-        for part in dotted.split("."):
+        for part in filter(None, dotted.split(".")):
             parent, path = path, f"{path}.{part}"
             if path not in modules:
-                modules[path] = _StandIn(path)
+                modules[path] = _StandIn(path, how)
                 setattr(modules[parent], part, modules[path])
         for name in names:
-            setattr(modules[path], name, absent(f"{path}.{name}"))
+            dotted_name = f"{path}.{name}"
+            value = given.get(dotted_name.partition(".")[2]) or absent(dotted_name, how)
+            setattr(modules[path], name, value)
     return modules
+
+
+class MissingPackage(ImportError):
+    """Error of a feature of AllenNLP whose package is not installed."""
 
 
 class _StandIn(ModuleType):
     """A module that reports its unknown names as missing from the environment."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, how: str) -> None:
         super().__init__(name, "A stand-in of declutr.bridge for a package that does not import.")
         self.__path__: list[str] = []
+        self.__declutr_how__ = how
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(_missing(f"{self.__name__}.{name}"))
+        raise AttributeError(_missing(f"{self.__name__}.{name}", self.__declutr_how__))
+
+    def missing(self, name: str) -> MissingPackage:
+        return MissingPackage(_missing(name, self.__declutr_how__))
 
 
 class _Absent(type):
     """A metaclass of classes that can be imported and subclassed, but not used."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        raise ImportError(_missing(cls.__declutr_absent__))
+        raise MissingPackage(_missing(cls.__declutr_absent__, cls.__declutr_how__))
 
     def __getattr__(cls, name: str) -> Any:
-        if name == "__declutr_absent__" or name.startswith("__"):
+        if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(_missing(f"{cls.__declutr_absent__}.{name}"))
+        raise AttributeError(_missing(f"{cls.__declutr_absent__}.{name}", cls.__declutr_how__))
 
 
-def absent(name: str) -> type:
-    """Return a class that stands for a dotted name and raises an error when it is used."""
-    return _Absent(name.rpartition(".")[2], (), {"__declutr_absent__": name})
+def absent(name: str, how: str = "") -> type:
+    """Return a class that stands for a dotted name and raises an error when it is used.
+
+    # Parameters
+
+    name : the dotted name, which begins with the package.
+    how : a sentence that says how to get the package, for the errors.
+    """
+    marks = {"__declutr_absent__": name, "__declutr_how__": how}
+    return _Absent(name.rpartition(".")[2], (), marks)
 
 
-def _missing(name: str) -> str:
+def _missing(name: str, how: str) -> str:
     package = name.partition(".")[0]
+    how = how or f"Install a {package!r} that does, or do without this feature."
     return (
         f"AllenNLP uses {name} here, which the {package!r} of this environment does not offer "
-        f"(not installed, or too new). Install a {package!r} that does, or do without this feature."
+        f"(not installed, or too new). {how}"
     )

@@ -53,9 +53,7 @@ def source_files(path: Paths) -> list[Path]:
     if not text:
         raise SourceError("Got an empty path; expected a file, a folder, a glob or a URL.")
     if "://" in text:
-        from cached_path import cached_path
-
-        file = Path(cached_path(text))
+        file = _downloaded(text)
         NAMES[file] = PurePosixPath(urlsplit(text).path).name
         return [file]
     expanded = Path(text).expanduser()
@@ -74,6 +72,17 @@ def source_files(path: Paths) -> list[Path]:
             "or a glob that matches some."
         )
     return files
+
+
+def _downloaded(url: str) -> Path:
+    try:
+        from cached_path import cached_path
+    except ImportError as error:
+        raise SourceError(
+            f"'{url}' is a URL, which needs the package cached-path, which is not installed: pip "
+            "install 'declutr[remote]'. Or download the file and give its path."
+        ) from error
+    return Path(cached_path(url))
 
 
 def _hidden(place: Path) -> bool:

@@ -89,8 +89,13 @@ def parsed(line: str, file: Path | str, number: int) -> Any:
 
 
 def _parquet_rows(file: Path, key: str | None) -> Iterator[dict[str, Any]]:
-    from pyarrow.parquet import ParquetFile
-
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise SourceError(
+            f"'{file}' is parquet, which needs the package pyarrow, which is not installed: pip "
+            "install 'declutr[parquet]'."
+        ) from error
     # Parquet is read from its end, which a decompressed stream does not have yet.
     source = io.BytesIO(open_bytes(file).read()) if is_compressed(file) else str(file)
     with ParquetFile(source, buffer_size=_BUFFER) as table:

@@ -43,8 +43,8 @@ class SentenceSplitter:
 
     # Raises
 
-    `ValueError` : if spaCy does not know the language or needs a package for it, or if `min_words`
-        is below 1.
+    `ValueError` : if spaCy is not installed, does not know the language or needs a package for it,
+        or if `min_words` is below 1.
     """
 
     def __init__(self, language: str = "en", min_words: int = 1) -> None:
@@ -192,8 +192,12 @@ def _check_output(output: Path, files: Sequence[Path]) -> None:
 
 
 def _pipeline(language: str) -> Language:
-    import spacy
-
+    try:
+        import spacy
+    except ImportError as error:
+        raise ValueError(
+            "Splitting sentences needs spaCy, which is not installed: pip install 'declutr[spacy]'."
+        ) from error
     try:
         pipeline = spacy.blank(language)
     except ImportError as error:  # Also raised if a language needs a package.

@@ -54,8 +54,8 @@ def from_wordnet() -> Synonyms:
     `NoSynonyms` : if nltk or its copy of WordNet is not installed.
     """
     ask = (
-        "Install nltk and run `python -m nltk.downloader wordnet`, or give a file of lines "
-        "'word<TAB>synonym synonym ...' (synonyms)."
+        "Run `pip install 'declutr[nltk]'` and `python -m nltk.downloader wordnet`, or give a file "
+        "of lines 'word<TAB>synonym synonym ...' (synonyms)."
     )
     try:
         from nltk.corpus import wordnet

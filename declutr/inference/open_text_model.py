@@ -12,6 +12,7 @@ from declutr.bridge.deferral import garbage
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
 from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
+from declutr.system.releases import warn_of_untested_releases
 
 __all__ = ["EncoderError", "TextModel", "open_text_model"]
 
@@ -50,6 +51,7 @@ def open_text_model(
     `EncoderError` : this kind of model does not have one of the settings, or the model is broken.
     `declutr.archives.safety.UnsafeArchive` : the model would run code, or touch other files.
     """
+    warn_of_untested_releases()
     if kind is None:
         path = Path(place)
         on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None

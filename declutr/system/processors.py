@@ -215,7 +215,7 @@ def set_threads(count: int) -> None:
 @cache
 def processor_name() -> str:
     """Return the model name of the processor, or its architecture if it has none."""
-    return _told_by_processor().get("model name", platform.processor() or platform.machine())
+    return _told_by_processor().get("model name") or platform.processor() or platform.machine()
 
 
 @cache

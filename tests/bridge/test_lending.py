@@ -1,6 +1,8 @@
 """Modules import only with the names that are lent, which are removed afterwards."""
 
+import builtins
 import importlib
+import importlib.util
 import pickle
 import sys
 from types import ModuleType
@@ -53,20 +55,70 @@ def test_stand_ins_are_gone_afterwards(package: str) -> None:
             assert not isinstance(module, lending._StandIn)
 
 
+def run(code: str, module: str = "allennlp.some.module") -> dict[str, Any]:
+    """Run code as the body of a module of this name and return its names."""
+    scope: dict[str, Any] = {"__name__": module}
+    exec(code, scope)
+    return scope
+
+
+ALL_FORMS = """
+import no_such_package
+import no_such_package.a.b
+import no_such_package.a.b as inner
+from no_such_package.a.b import C
+from no_such_package import a
+"""
+
+
+def test_stand_ins_are_found_by_every_form_of_import() -> None:
+    with lending.stand_in("no_such_package", {"a.b": ("C",)}):
+        found = run(ALL_FORMS)
+    assert found["no_such_package"].a is found["a"] and found["a"].b is found["inner"]
+    assert found["inner"].C is found["C"] and not isinstance(1, found["C"])
+
+
+def test_only_modules_of_allennlp_find_stand_ins() -> None:
+    with lending.stand_in("no_such_package", {"a.b": ("C",)}, how="Install it so."):
+        for module in ("thirdparty.allennlp", "allennlpx", "__main__"):
+            with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
+                run(ALL_FORMS, module)
+        assert importlib.util.find_spec("no_such_package") is None
+        assert not [name for name in sys.modules if name.startswith("no_such_package")]
+        with pytest.raises(lending.MissingPackage, match=r"no_such_package\.x .*Install it so\."):
+            run("import no_such_package.x")
+
+
 def test_stand_ins_are_gone_after_an_error_too() -> None:
-    with pytest.raises(ZeroDivisionError), lending.stand_in("no_such_package", {"a.b": ("C",)}):
-        assert "no_such_package.a.b" in sys.modules
+    before = builtins.__import__
+    with pytest.raises(ZeroDivisionError), lending.stand_in("no_such_package", {}):
+        assert builtins.__import__ is not before
         raise ZeroDivisionError
-    assert not [name for name in sys.modules if name.startswith("no_such_package")]
+    assert builtins.__import__ is before
+    with pytest.raises(ModuleNotFoundError):
+        run("import no_such_package")
 
 
-def test_transformers_does_not_take_a_stand_in_for_the_package() -> None:
-    from transformers.utils import is_torchvision_available
+def test_stand_ins_may_end_in_any_order() -> None:
+    before = builtins.__import__
+    one, other = (lending.stand_in(f"no_such_{name}", {}) for name in ("one", "other"))
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    run("import no_such_other")
+    with pytest.raises(ModuleNotFoundError):
+        run("import no_such_one")
+    other.__exit__(None, None, None)
+    assert builtins.__import__ is before
 
-    expected = importlib.util.find_spec("torchvision") is not None
-    with lending.torchvision():
-        pass
-    assert is_torchvision_available() is expected
+
+def test_values_can_be_given_for_names() -> None:
+    layout = {"": ("f", "g"), "a": ("f",)}
+    with lending.stand_in("no_such_package", layout, given={"f": len, "a.f": max}):
+        found = run("from no_such_package import f, g; import no_such_package.a as a")
+    assert found["f"] is len and found["a"].f is max
+    with pytest.raises(lending.MissingPackage, match=r"no_such_package\.g"):
+        found["g"]()
 
 
 def test_a_package_that_imports_is_left_alone() -> None:
@@ -77,16 +129,17 @@ def test_a_package_that_imports_is_left_alone() -> None:
         assert json is before and json.loads("1") == 1
 
 
-def test_a_broken_package_is_put_back(monkeypatch: Any, tmp_path: Any) -> None:
+def test_a_broken_package_stays_what_it_is_for_others(monkeypatch: Any, tmp_path: Any) -> None:
     folder = tmp_path / "halfbroken"
     folder.mkdir()
     (folder / "__init__.py").write_text("from halfbroken import part\nraise OSError('built for')")
     (folder / "part.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     with lending.stand_in("halfbroken", {"ops": ("F",)}):
-        assert isinstance(sys.modules["halfbroken"], lending._StandIn)
-    assert not isinstance(sys.modules.get("halfbroken"), lending._StandIn)
-    assert "halfbroken.ops" not in sys.modules
+        assert isinstance(run("import halfbroken")["halfbroken"], lending._StandIn)
+        with pytest.raises(OSError, match="built for"):
+            run("import halfbroken", "another")
+    assert "halfbroken" not in sys.modules and "halfbroken.ops" not in sys.modules
 
 
 def test_absent_names_can_be_subclassed_but_not_used() -> None:

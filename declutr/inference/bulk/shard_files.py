@@ -17,8 +17,8 @@ DTYPES = ("float32", "float16")
 # The significant digits that represent every number of a dtype exactly.
 _DIGITS = {"float32": 9, "float16": 5}
 _NEEDS_PYARROW = (
-    "Parquet needs pyarrow, which is not installed: pip install pyarrow. The formats npy and jsonl "
-    "do without."
+    "Parquet needs pyarrow, which is not installed: pip install 'declutr[parquet]'. The formats "
+    "npy and jsonl do without."
 )
 
 

@@ -214,11 +214,11 @@ class _Parser:
         return b" ".join(parts[:inside]), b" ".join(parts[inside:])
 
     def _numbers(self, tails: list[bytes]) -> np.ndarray:
-        with warnings.catch_warnings():  # of invalid numbers, which are found just below
-            warnings.simplefilter("ignore", DeprecationWarning)
+        with warnings.catch_warnings():  # of invalid numbers, an error since numpy 2.3
+            warnings.simplefilter("error", DeprecationWarning)
             try:
                 numbers = np.fromstring(b" ".join(tails).decode("latin-1"), np.float32, sep=" ")
-            except ValueError:
+            except (ValueError, DeprecationWarning):  # it is found just below
                 numbers = np.empty(0, np.float32)
         if len(numbers) != len(tails) * self.width or not np.isfinite(numbers).all():
             for number, tail in enumerate(tails, start=self._line + 1):
