@@ -1,6 +1,6 @@
 """A user's script of supported imports, which `make lint` type-checks and nothing runs.
 
-Were a type lost on its way to users, mypy would find `assert_type` wrong or an ignored error missing.
+Were a type lost on its way to users, mypy would find an `assert_type` wrong, or an ignore unused.
 """
 
 from pathlib import Path
