@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since declutr:FutureWarning")
+
 PATHS = {
     "declutr": "Encoder DeCLUTR",
     "declutr.encoder": "Encoder",

@@ -14,7 +14,7 @@ from typing import Any, Union
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.archives.carried")  # up to release 1.8 this package was a module
+__getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
 ARCHIVE = "model.tar.gz"
 CONFIG = "config.json"

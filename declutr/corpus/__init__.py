@@ -8,7 +8,7 @@ from declutr.earlier_paths import names_of
 PathLike = str | os.PathLike
 Paths = PathLike | Sequence[PathLike]
 
-__getattr__ = names_of("declutr.corpus.tokenized")  # Names of a module up to release 1.8.
+__getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
 
 class SourceError(ValueError):

@@ -14,6 +14,7 @@ from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
+from declutr.deprecations import OBJECTIVE_ARGUMENTS, OBJECTIVE_ATTRIBUTES, Deprecated, warn
 from declutr.objectives.numerics import check_classes, check_views, full_precision
 
 _Names = tuple[str, ...]
@@ -63,9 +64,9 @@ class Objective(torch.nn.Module, Registrable):
       rows of the corpus; `documents` `(N,)`, the documents that rows belong to (int64); `texts`
       `(N,)`, integers (int64) that are equal for equal texts; `negatives` `(M, d)`.
 
-    An objective that takes `anchors` but no second view needs none. In distributed training each
-    process gives its objective the rows of all processes. Embeddings are in float32 at least; an
-    objective that needs unit vectors normalises them itself.
+    An objective that takes `anchors` but no second view needs none. In distributed training it gets
+    the rows of all processes. Embeddings are in float32 at least; an objective that needs unit
+    vectors normalises them itself.
 
     After a step an objective may leave more values to be logged in `last_terms` (scalars, logged as
     `<name>_term`) and `last_metrics` (means over pairs, logged under their own names).
@@ -88,19 +89,11 @@ class Objective(torch.nn.Module, Registrable):
         return inputs_of(self).required
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        """Compute the scalar loss of two views `(N, d)`, of which row i of both belongs together.
-
-        A subclass may name other arguments; see the class.
-        """
+        """Compute the scalar loss; subclasses may name other arguments, see the class."""
         raise NotImplementedError
 
     def attach_miner(self, miner: Miner) -> None:
-        """Let `miner` select the pairs that the loss is computed of.
-
-        # Raises
-
-        `ConfigurationError` : if the objective takes no miner.
-        """
+        """Let `miner` select the pairs of the loss, or raise if the objective takes no miner."""
         raise ConfigurationError(f"{type(self).__name__} takes no miner: remove the key 'miner'.")
 
 
@@ -114,7 +107,7 @@ class MetricLearningObjective(Objective):
     """
 
     takes_labels: bool = True
-    """Whether the objective takes classes of texts; if not, each pair has a label of its own."""
+    """Whether the objective takes classes of texts; if not, each pair is a class."""
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -175,22 +168,21 @@ class Inputs(NamedTuple):
 def inputs_of(objective: torch.nn.Module) -> Inputs:
     """Return the tensors that an objective takes, as the signature of its `forward` names them.
 
-    An objective written for a release before 1.9 may give the two views any names, or declare in
-    class attributes what it takes: views in `compares`, `uses_projections` and `uses_targets`, and
-    tensors of the batch in `needs` and `takes`.
+    The two views may have any names. Class attributes that say what an objective takes are
+    deprecated: views in `compares`, `uses_projections`, `uses_targets`; others in `needs`, `takes`.
 
     # Raises
 
     `ConfigurationError` : if `forward` has an argument that no model gives.
     """
-    kind = type(objective)
-    inputs = _of_signature(kind.forward, kind.__name__, _declared_views(objective))
-    needs, takes = (getattr(objective, name, None) for name in ("needs", "takes"))
-    if needs is None and takes is None:
+    kind, declared = type(objective), _declared(objective)
+    inputs = _of_signature(kind.forward, kind.__name__, _declared_views(declared))
+    if not declared.keys() & {"needs", "takes"}:
         return inputs
-    views = {name: required for name, required in inputs.required.items() if name in VIEWS}
-    of_data = dict.fromkeys(takes or (), False) | dict.fromkeys(needs or (), True)
-    return Inputs(inputs.positional, {**views, **of_data})
+    taken = {name: required for name, required in inputs.required.items() if name in VIEWS}
+    for attribute, required in (("takes", False), ("needs", True)):
+        taken |= dict.fromkeys(declared.get(attribute, ()), required)
+    return Inputs(inputs.positional, taken)
 
 
 def loss_of(objective: Any, given: Mapping[str, Tensor]) -> Tensor:
@@ -229,19 +221,26 @@ def _with_other_names(arguments: list[Parameter]) -> _Names:
     return _PAIR[: max(own, default=0)]
 
 
-def _declared_views(objective: torch.nn.Module) -> _Names | None:
-    """Return the views that class attributes declare, in the order of the arguments of `forward`.
+def _declared(objective: torch.nn.Module) -> dict[str, Any]:
+    """Return what the deprecated class attributes declare, with a warning for each of them."""
+    kind, declared = type(objective), {}
+    for name in OBJECTIVE_ATTRIBUTES:
+        if (value := getattr(objective, name, None)) is not None:
+            declared[name] = value
+            old = Deprecated(f"{kind.__module__}.{kind.__qualname__}.{name}", OBJECTIVE_ARGUMENTS)
+            warn(old, inspect.unwrap(kind.forward))  # type: ignore[arg-type]
+    return declared
 
-    `None` means that the class declares no views.
-    """
-    compares = getattr(objective, "compares", None)
+
+def _declared_views(declared: dict[str, Any]) -> _Names | None:
+    """Return the views that the attributes declare, by the positions of `forward`, if they do."""
+    compares, targets = declared.get("compares"), declared.get("uses_targets")
     if compares == "texts":
         return ("anchors",)
     if compares == "tokens":
         return (*_TOKENS, "anchors")
-    if getattr(objective, "uses_projections", None) == "beside":
+    if declared.get("uses_projections") == "beside":
         return (*_PAIR, *PROJECTIONS)
-    targets = getattr(objective, "uses_targets", None)
-    if targets is not None:
-        return (*_PAIR, *TARGETS) if targets == "both" else ("anchors", "keys")
-    return _PAIR if compares == "views" else None
+    if targets is None:
+        return _PAIR if compares == "views" else None
+    return (*_PAIR, *TARGETS) if targets == "both" else ("anchors", "keys")

@@ -2,7 +2,4 @@
 
 from declutr.earlier_paths import names_of
 
-# Up to release 1.8 this was a module; the names that it had can still be imported from here.
-__getattr__ = names_of(
-    "declutr.sampling.spans", "declutr.sampling.row_draws", "declutr.sampling.span_geometry"
-)
+__getattr__ = names_of(__name__)  # this package was a module up to release 1.8

@@ -14,6 +14,8 @@ from declutr.objectives import NTXent, Objective
 from declutr.objectives.objective import OF_DATA, VIEWS
 from tests.test_given import HEAD, embedded, plain_model, spans
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since declutr:FutureWarning")
+
 LABELS, IDS = torch.tensor([5, 2, 5]), torch.tensor([8, 0, 3])
 
 

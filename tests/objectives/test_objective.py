@@ -21,6 +21,8 @@ from declutr.objectives.objective import OF_DATA, VIEWS, inputs_of, loss_of
 from declutr.objectives.weighted_sum import WeightedObjective
 from tests.objectives.laws import views
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since declutr:FutureWarning")
+
 # A different number for each name, so that a sum shows which tensors were given.
 GIVEN = {name: torch.tensor(float(2**n)) for n, name in enumerate((*VIEWS, *OF_DATA))}
 

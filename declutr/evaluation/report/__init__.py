@@ -2,4 +2,4 @@
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.evaluation.report.report")  # a single module up to release 1.8
+__getattr__ = names_of(__name__)  # this package was a module up to release 1.8
