@@ -43,15 +43,14 @@ def blocks(page: str) -> list[Block]:
 def commands(text: str) -> list[list[str]]:
     """The words of each command of a shell block, without comments, as a shell would take them."""
     found, pending = [], ""
-    for line in text.split("\n"):
+    for line in text.replace("\\\n", "").split("\n"):
         pending += line + "\n"
         try:
-            words = [] if line.endswith("\\") else shlex.split(pending, comments=True)
+            words = shlex.split(pending, comments=True)
         except ValueError:  # A quotation goes on in the next line.
             continue
-        if not line.endswith("\\"):
-            found += [words] if words else []
-            pending = ""
+        found += [words] if words else []
+        pending = ""
     if pending:
-        raise ValueError(f"This does not end: {pending!r}")
+        raise ValueError(f"A quotation does not end: {pending!r}")
     return found

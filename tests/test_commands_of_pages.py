@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from allennlp.common import cached_transformers
 
 import declutr.__main__
-from tests.commands.test_evaluate_embeddings import pairs, trec
+from tests.commands.test_evaluate_embeddings import pairs
 from tests.conftest import make_documents
 from tests.pages_code import Block, blocks, commands
 
@@ -109,18 +110,16 @@ def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     lines = [" ".join(document.split()[:9]) for document in documents]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "glove.txt").write_text("".join(f"word{n} {n} 1 0.5\n" for n in range(9)))
-    data = tmp_path / "SentEval" / "data" / "downstream"
-    for place in ("STS/STSBenchmark", "TREC"):
-        (data / place).mkdir(parents=True)
-    (data / "TREC" / "train_5500.label").write_text(trec(24))
-    (data / "TREC" / "TREC_10.label").write_text(trec(12))
+    data = tmp_path / "SentEval/data/downstream/STS/STSBenchmark"
+    data.mkdir(parents=True)
     for split in ("train", "dev", "test"):
-        (data / f"STS/STSBenchmark/sts-{split}.csv").write_text(pairs(12, split))
+        (data / f"sts-{split}.csv").write_text(pairs(12, split))
     (tmp_path / "training_config").symlink_to(ROOT / "training_config")
     for name in HUB_NAMES:
         (tmp_path / name).symlink_to(models / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRANSFORMER_MODEL", raising=False)
+    cached_transformers._clear_caches()  # `output` was another model on the page before
     handlers, level = list(logging.root.handlers), logging.root.level
     yield tmp_path
     logging.root.handlers[:] = handlers
