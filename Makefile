@@ -15,7 +15,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.declutr-installed
 
-.PHONY: help install train test test-fast test-compat lint clean
+.PHONY: help install train test test-fast test-compat lint docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 lint: install  ## ruff and mypy
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+docs: install  ## make a site of docs/ and the docstrings in build/site
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 clean:  ## remove what was made here
 	rm -rf .venv .venv-transformers* quickstart build dist *.egg-info
