@@ -3,6 +3,7 @@
 A block is run, or `NOT_RUN` has it with another check, so that no new block goes untested.
 """
 
+import argparse
 import importlib.metadata
 import importlib.util
 import json
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from allennlp.commands import main, parse_args
 from allennlp.common import cached_transformers
 
 import declutr.__main__
@@ -21,12 +23,12 @@ from tests.commands.test_evaluate_embeddings import pairs
 from tests.conftest import make_documents
 from tests.pages_code import Block, blocks, commands
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/INSTALL.md", "docs/EMBEDDING.md", "docs/SEARCH.md", "docs/index.md")
-ALONE = ("docs/index.md",)
-"""Pages that begin with nothing trained."""
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+RUN = ("README.md", "INSTALL.md", "TRAINING.md", "EMBEDDING.md", "SEARCH.md")
+"""Pages of which every block is run. Commands of the others are parsed."""
+PARSED = [page for page in PAGES if page.name not in RUN]
+COMMAND = re.compile(r"^(\w+=\S+ )*(allennlp|declutr) ", re.MULTILINE)
 SMALLER = {"256": "8"}
 """Numbers of dimensions, and what takes their places with tiny models."""
 HUB_NAMES = ("distilroberta-base", "e5")
@@ -126,13 +128,17 @@ def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     logging.root.setLevel(level)
 
 
+def with_settings(words: list[str]) -> tuple[list[str], list[str]]:
+    """The settings of variables before a command, and its words."""
+    first = next((n for n, word in enumerate(words) if not re.match(r"\w+=", word)), len(words))
+    return words[:first], words[first:]
+
+
 def run_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
     """Run a command in this process, with the variables set before it."""
-    from allennlp.commands import main
-
-    while match := re.fullmatch(r"(\w+)=(.*)", words[0]):
-        patch.setenv(*match.groups())
-        words = words[1:]
+    settings, words = with_settings(words)
+    for setting in settings:
+        patch.setenv(*setting.split("=", 1))
     assert words[0] in ("allennlp", "declutr"), f"Neither run nor in NOT_RUN: {words}"
     patch.setattr(sys, "argv", [SMALLER.get(word, word) for word in words])
     try:
@@ -159,12 +165,37 @@ def run_block(block: Block, names: dict[str, object], monkeypatch: pytest.Monkey
             run_command(words, patch)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
 def test_every_block_of_a_page(
     page: str, here: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page not in ("README.md", *ALONE):
+    (file,) = (known for known in PAGES if known.name == page)
+    if page not in ("README.md", "TRAINING.md"):  # These train what they go on with.
         shutil.copytree(trained, here / "output")
     names: dict[str, object] = {"texts": ["ka lo mi", "tu re"]}
-    for block in blocks((ROOT / page).read_text(encoding="utf-8")):
+    for block in blocks(file.read_text(encoding="utf-8")):
         run_block(block, names, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    """The parser of `allennlp` with the commands of this package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["declutr", "search", "index"])
+        return parse_args("declutr")[0]
+
+
+@pytest.mark.parametrize("page", PARSED, ids=lambda page: page.name)
+def test_commands_of_a_page_are_understood(page: Path, parser: argparse.ArgumentParser) -> None:
+    """Their arguments are parsed, and their recipes exist; nothing is run."""
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.kind != "shell" or not COMMAND.search(block.text):
+            continue
+        for _, words in map(with_settings, commands(block.text)):
+            if words[0] not in ("allennlp", "declutr"):
+                continue
+            if words[1] not in declutr.__main__.COMMANDS:
+                parser.parse_args(words[1:])
+            for recipe in re.findall(r"training_config/\S+", " ".join(words)):
+                assert (ROOT / recipe).is_file(), recipe
