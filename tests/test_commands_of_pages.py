@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import _jsonnet
 import pytest
 from allennlp.commands import main, parse_args
 from allennlp.common import cached_transformers
@@ -108,7 +109,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working folder, with the files that pages name; what a page changed is changed back."""
     documents = make_documents(16, 1800)
-    (tmp_path / "docs.txt").write_text("\n".join(documents) + "\n")
+    for name, some in (("docs", documents), ("held_out", documents[:2])):
+        (tmp_path / f"{name}.txt").write_text("\n".join(some) + "\n")
     lines = [" ".join(document.split()[:9]) for document in documents]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "glove.txt").write_text("".join(f"word{n} {n} 1 0.5\n" for n in range(9)))
@@ -153,6 +155,9 @@ def run_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
 def run_block(block: Block, names: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     if block.kind == "python":
         exec(compile(block.text, f"the example at line {block.line}", "exec"), names)
+        return
+    if block.kind == "jsonnet":
+        _jsonnet.evaluate_snippet("recipe", block.text, ext_vars={"TRANSFORMER_MODEL": "any"})
         return
     assert block.kind == "shell", f"Who runs {block.kind}, line {block.line}?"
     for words in commands(block.text):
