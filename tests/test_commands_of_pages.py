@@ -69,7 +69,7 @@ def is_output(command: str) -> bool:
 
 NOT_RUN: dict[str, Callable[[str], bool]] = {
     r"make [a-z-]+": is_target,
-    r"pip install \.": is_clone,
+    r"pip install (-c constraints\.txt )?\.": is_clone,
     r"pip install --no-deps allennlp==\S+": has_allennlp,
     r"uv venv && uv pip install -e \. allennlp==\S+": has_allennlp,
     r"declutr (setup|doctor)": explains_itself,

@@ -94,3 +94,12 @@ def test_an_index_links_every_page(index: str) -> None:
     assert {name_of(page) for page in DOCS} - {name_of(page) for page in linked | {file}} <= {
         "docs/index.md"
     }
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    """In docs/INSTALL.md."""
+    page = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
+    table = page.partition('| `pip install "declutr[…]"` |')[2].partition("\n\n")[0]
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    extras = re.findall(r'^ {4,8}"([\w-]+)": (?:\[|TEST|ONNX|SEARCH)', setup, re.MULTILINE)
+    assert set(re.findall(r"`([\w-]+)`(?=,| \|)", table)) >= set(extras) > {"test", "docs"}
