@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "training_config/**/*.md", "examples/**/*.md")
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 IMPORT = re.compile(r"from (declutr[\w.]*) import (\w+(?:, \w+)*)")
+BELOW = "    options: { heading_level: 3 }"
 SHOWN = {".jsonnet": "jsonnet", ".libsonnet": "jsonnet", ".py": "python", ".toml": "toml"}
 """Endings of files that are shown on pages of their own, with their languages."""
 
@@ -75,24 +76,34 @@ def shown_files(page: Path) -> Iterator[Path]:
 
 def reference() -> Iterator[tuple[str, str]]:
     """The pages of the reference: the supported imports, and the parts by registered name."""
-    text = (DOCS / "API.md").read_text(encoding="utf-8")
-    imports = dict.fromkeys(
-        f"{module}.{name}" for module, names in IMPORT.findall(text) for name in names.split(", ")
-    )
-    listed = "\n".join(f"::: {path}\n" for path in imports)
-    yield (
-        "reference/imports.md",
-        f"# Supported imports\n\nThe list is in [API](../API.md).\n\n{listed}",
-    )
+    _, *sections = re.split(r"^## (.+)$", (DOCS / "API.md").read_text(), flags=re.MULTILINE)
+    page = "# Supported imports in full\n\nThe list is in [API](../API.md).\n\n"
+    for title, content in zip(sections[::2], sections[1::2], strict=True):
+        described = "".join(f"::: {path}\n{BELOW}\n\n" for path in imports(content))
+        page += f"## {title}\n\n{described}" if described else ""
+    yield "reference/imports.md", page
     for base, parts in components().items():
         name = base.rpartition(":")[2]
         head = f"# {name}\n\nThe types of `{name}` in a recipe, and their keys.\n\n"
-        options = "    options: { heading_level: 3 }"
         described = "".join(
-            f"## `{kind}`\n\n::: {place.replace(':', '.')}\n{options}\n\n"
+            f"## `{kind}`\n\n::: {place.replace(':', '.')}\n{BELOW}\n\n"
             for kind, place in parts.items()
         )
         yield f"reference/{name}.md", head + described
+
+
+def imports(section: str) -> Iterator[str]:
+    """The places of what a section of docs/API.md names, each once."""
+    found = [
+        f"{module}.{name}"
+        for module, names in IMPORT.findall(section)
+        for name in names.split(", ")
+    ]
+    if several := re.search(r"^From `(declutr[\w.]*)`", section, re.MULTILINE):
+        found += [
+            f"{several[1]}.{name}" for name in re.findall(r"`(\w+)`", section[several.end() :])
+        ]
+    yield from dict.fromkeys(place for place in found if not place.endswith(".__version__"))
 
 
 def components() -> dict[str, dict[str, str]]:
