@@ -103,3 +103,25 @@ def test_the_extras_are_those_of_the_package() -> None:
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     extras = re.findall(r'^ {4,8}"([\w-]+)": (?:\[|TEST|ONNX|SEARCH)', setup, re.MULTILINE)
     assert set(re.findall(r"`([\w-]+)`(?=,| \|)", table)) >= set(extras) > {"test", "docs"}
+
+
+def test_what_depends_on_the_system_is_on_the_page_of_platforms() -> None:
+    """A module that asks for the system is one of those whose answers docs/PLATFORMS.md has."""
+    asks = re.compile(
+        r"sys\.platform|os\.name\b|platform\.system|sched_getaffinity|[\"/]proc/|prctl|mallopt|"
+        r"import (fcntl|msvcrt|resource)|\"fork\"|os\.geteuid"
+    )
+    found = {
+        name_of(file)
+        for file in (ROOT / "declutr").rglob("*.py")
+        if asks.search(file.read_text(encoding="utf-8"))
+    }
+    assert found <= {
+        "declutr/data/data_loader.py",  # how its workers are started
+        "declutr/environment/machine.py",  # NVIDIA's driver
+        "declutr/system/cache_folder.py",  # locks on what is in use
+        "declutr/system/files.py",  # the entries of folders
+        "declutr/system/host_memory.py",  # glibc
+        "declutr/system/processors.py",  # affinity, quotas, the model
+        "declutr/system/worker_processes.py",  # forks
+    }
