@@ -99,7 +99,7 @@ setup(
     ],
     extras_require={
         "test": TEST,
-        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings[python]>=1", "griffelib>=2"],
+        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings-python>=2"],
         "dev": [*TEST, "ruff", "mypy"],
         "benchmarks": ["matplotlib"],  # for the pictures
         "plots": ["matplotlib"],  # of `evaluate-embeddings`
