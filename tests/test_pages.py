@@ -51,6 +51,7 @@ def test_named_files_exist(page: Path) -> None:
         for folder in ("declutr", "tests", "benchmarks", "scripts", "examples")
         for path in (ROOT / folder).rglob("*.py")
     ]
+    known += [path.name for path in ROOT.glob("*.py")]
     named = set(re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))) - NOT_OURS
     missing = {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)}
     assert not missing
