@@ -24,7 +24,7 @@ LOWEST = .venv-lowest
 LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
 
 .PHONY: help install train test test-fast test-compat test-lowest test-pythons constraints
-.PHONY: lint package clean
+.PHONY: lint docs package clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -78,6 +78,11 @@ lint: install  ## ruff and mypy
 
 package:  ## build sdist and wheel into dist, and try the wheel in a new environment
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" scripts/check_wheel.sh dist
+
+docs: install  ## make a site of docs/ and the docstrings in build/site
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 clean:  ## remove what was made here
 	rm -rf .venv .venv-transformers* $(LOWEST) quickstart build dist *.egg-info

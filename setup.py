@@ -127,6 +127,7 @@ setup(
         **EXTRAS,
         "all": [need for needs in EXTRAS.values() for need in needs],
         "test": TEST,
+        "docs": ["mkdocs>=1.6", "mkdocs-material>=9.5", "mkdocstrings-python>=2"],
         "dev": [*TEST, "ruff", "mypy"],
         "benchmarks": EXTRAS["plots"],  # for the pictures
     },
