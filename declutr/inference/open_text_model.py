@@ -11,8 +11,8 @@ from declutr.archives import is_transformer
 from declutr.bridge.deferral import garbage
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
-from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 from declutr.system.releases import warn_of_untested_releases
+from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 
 __all__ = ["EncoderError", "TextModel", "open_text_model"]
 

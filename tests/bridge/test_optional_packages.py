@@ -174,7 +174,7 @@ def test_an_unknown_tokenizer_is_reported_without_nltk(monkeypatch: pytest.Monke
 
 
 def test_the_error_is_one_for_users() -> None:
-    from declutr.commands.command import is_of_user
+    from declutr.commands.errors import is_of_user
 
     assert is_of_user(MissingPackage("x"))
 
