@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,17 @@ from declutr.archives import (
 from declutr.archives.safety.building import parameters_in_proportion, registered_names_only
 from declutr.archives.safety.configuration import check_configuration, read_plain_json
 from declutr.archives.safety.files import check_no_pickle, check_transformer, check_transformer_file
-from declutr.earlier_paths import names_of
 from declutr.system import raised_as
 
 if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.
     from allennlp.models.archival import Archive
 
-__getattr__ = names_of("declutr.archives.safety.extraction")  # folders need none of it
+
+def __getattr__(name: str) -> Any:
+    """Return a name of `declutr.archives.safety.extraction`, which a folder needs none of."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.extraction"), name)
 
 
 @contextmanager
