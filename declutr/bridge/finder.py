@@ -34,10 +34,11 @@ class BridgeFinder:
     ) -> "ModuleSpec | None":
         if name in self._searching or not _is_needed(name):
             return None
-        from declutr.bridge.switches import LENT, REPAIRS
+        if name != "allennlp":  # looking for it must stay cheap
+            from declutr.bridge.switches import LENT, REPAIRS
 
-        if name not in LENT and name not in REPAIRS:
-            return None
+            if name not in LENT and name not in REPAIRS:
+                return None
         self._searching.add(name)
         try:
             spec = self._ask_others(name, path, target)

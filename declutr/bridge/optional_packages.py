@@ -8,7 +8,7 @@ the error at its use names the extra. `setup.py` lists the extras.
 import contextlib
 from types import ModuleType
 
-from declutr.bridge import deferral, local_paths
+from declutr.bridge import deferral
 from declutr.bridge.finder import is_installed
 from declutr.bridge.lending import Layout, stand_in
 
@@ -73,6 +73,8 @@ def cached_path() -> contextlib.AbstractContextManager[None]:
 
     Can be removed when cached-path installs and imports these clients only for their URLs.
     """
+    from declutr.bridge import local_paths
+
     layout: Layout = {
         "": (
             *("cached_path", "is_url_or_existing_file", "filename_to_url"),

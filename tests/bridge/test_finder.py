@@ -66,6 +66,24 @@ def test_leaves_other_imports_alone(name: str) -> None:
     assert BridgeFinder().find_spec(name) is None
 
 
+def test_allennlp_itself_is_left_alone_unless_spacy_is_absent(monkeypatch: Any) -> None:
+    assert BridgeFinder().find_spec("allennlp") is None
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    spec = BridgeFinder().find_spec("allennlp")
+    assert spec is not None and isinstance(spec.loader, BridgeLoader)
+
+
+@pytest.mark.slow
+def test_looking_for_allennlp_imports_nothing() -> None:
+    code = (
+        "import sys, importlib.util as u; sys.modules['spacy'] = None\n"
+        "import declutr; u.find_spec('allennlp')\n"
+        "print([n for n in sys.modules if n == 'filelock' or n.startswith('declutr.bridge.s')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_named_module_that_does_not_exist_is_not_found() -> None:
     assert BridgeFinder().find_spec("allennlp.common.util", ["/nowhere"]) is None
 
