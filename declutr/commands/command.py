@@ -15,7 +15,7 @@ from pathlib import Path
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.errors import TRACEBACK, in_words, is_of_user, set_command
+from declutr.commands.errors import set_command
 
 STDIN = "-"
 

@@ -19,8 +19,10 @@ from declutr import __main__ as command
 
 def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"pip install --no-deps allennlp==2\.10\.1"):
+    monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])
+    with pytest.raises(SystemExit, match=r"`declutr setup` .*no-deps allennlp==2\.10\.1") as end:
         command.main()
+    assert "\n" not in str(end.value)
 
 
 def test_version_is_printed(monkeypatch: Any, capsys: Any) -> None:
@@ -39,7 +41,7 @@ def test_help_names_the_command(monkeypatch: Any, capsys: Any) -> None:
 
 
 def test_the_plugin_is_loaded_before_the_command(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["declutr"])
+    monkeypatch.setattr(sys, "argv", ["declutr", "train"])
     loaded: list[str] = []
     monkeypatch.setattr(allennlp.commands, "main", lambda prog: loaded.append(prog))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)

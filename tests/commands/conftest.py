@@ -1,8 +1,8 @@
-"""Fixtures that run commands with raised errors; `test_command.py` tests their messages."""
+"""Fixtures that run commands with raised errors; `test_errors.py` tests their messages."""
 
 import pytest
 
-from declutr.commands.command import TRACEBACK
+from declutr.commands.errors import TRACEBACK
 
 
 @pytest.fixture(autouse=True)
