@@ -51,6 +51,7 @@ def test_each_step_changes_a_file_at_one_place() -> None:
     kinds = set()
     for file, new, language, code in steps():
         assert (ROOT / file).exists() != new, file
+        assert max(map(len, code.splitlines())) <= (100 if new else 101), file
         kinds.add(language)
         if not new:
             before, _ = parts_of(code)
