@@ -15,7 +15,8 @@ PACKAGE = Path(declutr.__file__).parent
 
 # From the ground up. A room may import from those before it, and not from those after it.
 ROOMS = [
-    *("_version", "deprecations", "earlier_paths", "bridge"),
+    "deprecations",  # a table, and the warning
+    *("_version", "earlier_paths", "bridge"),
     "system",
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
