@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 WALKS = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Adding something")[2]
-STEP = re.compile(r"(New file )?`([\w/.]+\.\w+)`|```(\w+)\n(.*?)```", re.DOTALL)
+STEP = re.compile(
+    r"(New file) \*\*([\w/.]+)\*\*|^`([\w/.]+)`|^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 COPIED = ("declutr", "tests", "docs", "scripts", "training_config", "pyproject.toml", "README.md")
 
 FINDS = "tests/test_components.py::test_every_name_finds_its_class"
@@ -33,11 +35,11 @@ CHECKED = [
 def steps() -> Iterator[tuple[str, bool, str, str]]:
     """The file that each block of code changes, whether it is new, its language and the code."""
     file, new = "", False
-    for begins, named, language, code in STEP.findall(WALKS):
-        if named and (ROOT / named).parent.is_dir():
-            file, new = named, bool(begins)
-        elif language:
+    for begins, created, changed, language, code in STEP.findall(WALKS):
+        if language:
             yield file, new, language, code
+        else:
+            file, new = created or changed, bool(begins)
 
 
 def parts_of(diff: str) -> tuple[str, str]:
@@ -51,6 +53,7 @@ def test_each_step_changes_a_file_at_one_place() -> None:
     kinds = set()
     for file, new, language, code in steps():
         assert (ROOT / file).exists() != new, file
+        assert max(map(len, code.splitlines())) <= (100 if new else 101), file
         kinds.add(language)
         if not new:
             before, _ = parts_of(code)
