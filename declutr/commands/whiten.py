@@ -71,8 +71,8 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
         places = _places(args)
         with told_to_user(ValueError, FileNotFoundError):
             files = source_files(args.texts)  # checked before the model is loaded, which takes long
-            plain = {"whiten": False, "normalize": False}
-            encoder = Encoder(args.model, **plain, device=args.device, trust=args.trust)
+            options = {"whiten": False, "normalize": False, "trust": args.trust}
+            encoder = Encoder(args.model, device=args.device, **options)
             if (args.dimension or 0) > encoder.dimension:
                 raise ConfigurationError(
                     f"Embeddings have {encoder.dimension} dimensions, got --dimension "

@@ -116,8 +116,8 @@ class TransformerModel(TextModel):
             )
             skipped = None if left_out is None else left_out[kept]
             rows = to_device(kept.nonzero()[:, 0], self.device)
-            types = types if self._has_types else None
-            vectors[rows] = self._pooled(token_ids, mask, types, skipped)
+            used_types = types if self._has_types else None
+            vectors[rows] = self._pooled(token_ids, mask, used_types, skipped)
         for layer in self.dense:
             vectors = layer(vectors).float()
         return vectors

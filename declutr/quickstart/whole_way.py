@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from allennlp.common import Params
 from allennlp.data import DataLoader, DatasetReader
@@ -112,7 +112,7 @@ class Quickstart:
         with self.train_file.open(encoding="utf-8") as texts:
             tokenizer = train_tokenizer(texts, VOCABULARY, max_length=MAX_LENGTH)
         # On CPUs there is no fast attention with dropout, and so short a training does not need it.
-        shape = {"layers": 3, "hidden_size": 128, "heads": 4, "dropout": 0.0}
+        shape: Any = {"layers": 3, "hidden_size": 128, "heads": 4, "dropout": 0.0}
         model = make_checkpoint(self.checkpoint, tokenizer, max_length=MAX_LENGTH, **shape)
         print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
 
@@ -148,7 +148,7 @@ class Quickstart:
     def _validation_loss(self, archive: Path) -> float:
         params = Params.from_file(self.recipes / "quickstart.jsonnet", json.dumps(self.overrides))
         reader = DatasetReader.from_params(params["dataset_reader"])
-        data = {"reader": reader, "data_path": self.validation_file}
+        data: Any = {"reader": reader, "data_path": self.validation_file}
         loader = DataLoader.from_params(params["validation_data_loader"], **data)
         model = load_archive(archive).model
         loader.index_with(model.vocab)

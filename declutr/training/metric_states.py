@@ -10,8 +10,9 @@ from allennlp.training.metrics import Metric
 
 _DEPTH = 20  # of nested collections; one that contains itself has no end
 _KINDS = {kind.__name__: kind for kind in (tuple, set, frozenset, Counter, OrderedDict)}
-_KINDS = (bool, int, float, str, tuple, list, set, dict, Counter)
-_DEFAULTS = {kind.__name__: kind for kind in _KINDS}
+_DEFAULTS = {
+    kind.__name__: kind for kind in (bool, int, float, str, tuple, list, set, dict, Counter)
+}
 
 
 class _NotPlain(Exception):

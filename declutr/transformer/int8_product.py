@@ -149,8 +149,9 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _onednn(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
-    weights, as_they_are = (packed, scale, zeros, None), (1.0, 0, torch.float32, "none", [], "")
-    return torch.ops.onednn.qlinear_pointwise(rows, 1.0, 0, *weights, *as_they_are)
+    weights = packed, scale, zeros, None
+    output: Any = (1.0, 0, torch.float32, "none", [], "")
+    return torch.ops.onednn.qlinear_pointwise(rows, 1.0, 0, *weights, *output)
 
 
 @cache

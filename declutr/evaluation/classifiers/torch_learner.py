@@ -121,9 +121,9 @@ class TorchLearner(Learner):
                 weights = torch.from_numpy(shares.astype(np.float32))[:, None, None].to(device)
                 none = np.flatnonzero(left == 0)
                 idle = torch.from_numpy(none).to(device) if len(none) else None
-            rows = self.features.rows(places[step])
+            inputs = self.features.rows(places[step])
             wanted = self._one_hot[:, gold[step]].transpose(0, 1).unsqueeze(1)
-            gradient = network.gradient(optimizer.values, rows, wanted, weights)
+            gradient = network.gradient(optimizer.values, inputs, wanted, weights)
             optimizer.step(gradient, idle)
 
     def _classes(self, network: Network, values: torch.Tensor, rows: np.ndarray) -> np.ndarray:

@@ -58,16 +58,16 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     protocol : the settings of the trained regressor.
     """
     sts, sick = data / "downstream" / "STS", data / "downstream" / "SICK"
-    tasks: list[Task] = [
+    found: list[Task] = [
         SubsetSimilarity(name, sts / f"{name}-en-test", subsets)
         for name, subsets in STS_SUBSETS.items()
     ]
     for path in benchmark_folders(data):
         about = benchmark_name(path), benchmark_files(path), reader_of(path)
-        tasks.append(Relatedness(*about, protocol, STS_B_PAIRS))
+        found.append(Relatedness(*about, protocol, STS_B_PAIRS))
     files = {split: sick / file for split, file in SICK.items()}
     splits = ("train", "dev", "test")
-    return [*tasks, Relatedness("SICK-R", files, read_sick, protocol, SICK_PAIRS, splits)]
+    return [*found, Relatedness("SICK-R", files, read_sick, protocol, SICK_PAIRS, splits)]
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from declutr.objectives import numerics
 from declutr.objectives.distances import off_diagonal
 from declutr.objectives.objective import Objective
 
-SIMILARITIES = ("dot", "cosine", "bilinear")
+SIMILARITIES: tuple[str, ...] = ("dot", "cosine", "bilinear")
 
 
 @numerics.full_precision

@@ -11,7 +11,7 @@ from declutr.objectives import numerics
 from declutr.objectives.distances import off_diagonal
 from declutr.objectives.objective import Objective
 
-SIMILARITIES = ("cosine", "dot")
+SIMILARITIES: tuple[str, ...] = ("cosine", "dot")
 
 
 @numerics.full_precision
