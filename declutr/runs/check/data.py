@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +103,8 @@ def read_data(config: Mapping[str, Any], part: str, processes: int) -> DataRead:
         else:
             figures = _of_instances(loader, path)
         try:
-            figures.batches = _batches(loader)
+            with suppress(TypeError):  # a loader that does not know
+                figures.batches = len(loader)
             if not figures.problem:
                 vocabulary = Vocabulary.from_params(
                     _params(config.get("vocabulary") or {}), instances=loader.iter_instances()
@@ -124,13 +125,6 @@ def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processe
         if isinstance(settings.get(size), int):
             settings[size] *= processes
     return DataLoader.from_params(_params(settings), reader=reader, data_path=path)
-
-
-def _batches(loader: Any) -> int:
-    try:
-        return len(loader)
-    except TypeError:  # a loader that does not know
-        return 0
 
 
 def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFigures:
