@@ -180,5 +180,5 @@ def test_a_wrong_key_is_named_with_the_nearest(bare: Any) -> None:
         "Extra parameters passed to Inner: {'sise': 3}. Did you mean 'size' for 'sise'? "
         "It takes size."
     )
-    with pytest.raises(module.ConfigurationError, match="It takes inner, learning_rate.$"):
+    with pytest.raises(module.ConfigurationError, match=r"It takes inner, learning_rate\.$"):
         Outer.from_params(params({"inner": {}, "learning-rate": 3}))

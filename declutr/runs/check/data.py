@@ -23,7 +23,6 @@ from declutr.runs.check.lengths import Lengths, lengths_of
 from declutr.sampling.token_budget import UNITS
 
 _MOST_COMPARED = 200_000  # rows that are compared with each other
-
 # Loggers that say what is read, and how much of it is left out.
 _SAYING = ("declutr.corpus.text_pairs", "declutr.data.pair_rows", "declutr.task_models")
 
@@ -43,7 +42,7 @@ class DataFigures:
     batches : the number of batches of an epoch, in each process.
     tokens : the tokens of the batches that were drawn, in each process.
     spans : the spans of a document, in words; `None` if the reader draws none.
-    problem : why training would stop at these data; `None` if it would not.
+    problem : why training would stop at these data, if it would.
     """
 
     path: str
