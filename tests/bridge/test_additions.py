@@ -158,3 +158,27 @@ def test_a_run_goes_on_with_the_other_trainer(
         with pytest.raises(module.ConfigurationError, match="does not match"):
             module.create_serialization_dir(params, tmp_path / "run", True, False)
     assert params.as_dict(quiet=True) == {"trainer": now}
+
+
+def test_a_wrong_key_is_named_with_the_nearest(bare: Any) -> None:
+    module = bare("allennlp.common.from_params")
+    params = module.Params
+
+    class Inner(module.FromParams):  # type: ignore[name-defined,misc]
+        def __init__(self, size: int = 1) -> None:
+            self.size = size
+
+    class Outer(module.FromParams):  # type: ignore[name-defined,misc]
+        def __init__(self, inner: Inner, learning_rate: float = 1.0) -> None:
+            self.inner = inner
+
+    assert additions.nearest_keys(module)
+    assert Outer.from_params(params({"inner": {"size": 3}})).inner.size == 3
+    with pytest.raises(module.ConfigurationError) as raised:
+        Outer.from_params(params({"inner": {"sise": 3}}))
+    assert str(raised.value) == (
+        "Extra parameters passed to Inner: {'sise': 3}. Did you mean 'size' for 'sise'? "
+        "It takes size."
+    )
+    with pytest.raises(module.ConfigurationError, match=r"It takes inner, learning_rate\.$"):
+        Outer.from_params(params({"inner": {}, "learning-rate": 3}))

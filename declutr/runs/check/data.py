@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from declutr.runs.check.lengths import Lengths, lengths_of
 from declutr.sampling.token_budget import UNITS
 
 _MOST_COMPARED = 200_000  # rows that are compared with each other
-
 # Loggers that say what is read, and how much of it is left out.
 _SAYING = ("declutr.corpus.text_pairs", "declutr.data.pair_rows", "declutr.task_models")
 
@@ -43,7 +42,7 @@ class DataFigures:
     batches : the number of batches of an epoch, in each process.
     tokens : the tokens of the batches that were drawn, in each process.
     spans : the spans of a document, in words; `None` if the reader draws none.
-    problem : why training would stop at these data; `None` if it would not.
+    problem : why training would stop at these data, if it would.
     """
 
     path: str
@@ -103,7 +102,8 @@ def read_data(config: Mapping[str, Any], part: str, processes: int) -> DataRead:
         else:
             figures = _of_instances(loader, path)
         try:
-            figures.batches = _batches(loader)
+            with suppress(TypeError):  # a loader that does not know
+                figures.batches = len(loader)
             if not figures.problem:
                 vocabulary = Vocabulary.from_params(
                     _params(config.get("vocabulary") or {}), instances=loader.iter_instances()
@@ -124,13 +124,6 @@ def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processe
         if isinstance(settings.get(size), int):
             settings[size] *= processes
     return DataLoader.from_params(_params(settings), reader=reader, data_path=path)
-
-
-def _batches(loader: Any) -> int:
-    try:
-        return len(loader)
-    except TypeError:  # a loader that does not know
-        return 0
 
 
 def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFigures:

@@ -10,7 +10,7 @@ from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
-import declutr.plugin  # noqa: F401 - registers the names that recipes use
+import declutr.components  # noqa: F401 - registers the names that recipes use
 from declutr.corpus import SourceError
 from declutr.runs.check import advice
 from declutr.runs.check.batches import Rates, learning_rates

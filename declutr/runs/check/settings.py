@@ -1,7 +1,6 @@
 """The effective settings of a configuration, and its wrong keys, without building anything.
 
-The walk follows AllenNLP's `FromParams`: each value goes to the parameter of its name, and the
-annotation of the parameter says what is built of it.
+As in AllenNLP's `FromParams`, the annotation of a parameter says what is built of its value.
 """
 
 from __future__ import annotations
@@ -129,15 +128,12 @@ class Walk:
             elif extras is not None and name in extras:
                 continue
             elif parameter.default is not _NEEDED:
-                self._of_default(place, parameter.default, cls)
+                self.settings.append(Setting(place, plain(parameter.default), cls.__name__))
             elif extras is not None:
                 self.wrong(place, f"{cls.__name__} needs this key, which is missing: set it.")
         for name, value in given.items():
             keys = [key for key in accepted.parameters if key not in (extras or ())]
             self._unknown(cls, name, value, keys, path, accepted.any_key)
-
-    def _of_default(self, place: str, default: Any, cls: type) -> None:
-        self.settings.append(Setting(place, plain(default), cls.__name__))
 
     def _unknown(
         self, cls: type, name: str, value: Any, keys: list[str], path: str, any_key: bool

@@ -81,8 +81,9 @@ class RecipeSources:
 
         The source of a list or an object is that of the first value in it.
         """
-        if path in self._sources:
-            return self._sources[path]
+        for known in (path, path.removesuffix(".type")):  # a name stands for an object of it alone
+            if known in self._sources:
+                return self._sources[known]
         inside = (self._sources[one] for one in self._sources if one.startswith(f"{path}."))
         return next(inside, COMPUTED)
 
@@ -104,10 +105,12 @@ class RecipeSources:
         for marked in self._marked(list(enumerate(self._literals))):
             for path, value in leaves(marked):
                 number = _number_of(value)
-                if number is None or path not in plain:
+                if number is None or number >= len(self._literals) or path not in plain:
                     continue
                 literal = self._literals[number]
                 was = plain[path]
+                if isinstance(value, (int, float)) and value < 0:
+                    was = -was
                 # A mark can decide which branch of the recipe is taken; then the values differ.
                 if was == literal.value or (not literal.line and literal.value in str(was)):
                     found.add(path)

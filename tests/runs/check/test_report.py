@@ -1,0 +1,166 @@
+"""The check of every shipped recipe, and of the data and batches of some."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from allennlp.common import Params
+
+from declutr.recipes import recipe_names, recipe_path
+from declutr.runs.check.lengths import lengths_of
+from declutr.runs.check.report import Report, check_recipe
+from declutr.runs.check.settings import walk_through
+from declutr.runs.check.sources import COMPUTED
+from declutr.runs.known_keys import RecipeError
+from tests.recipe_data import BATCH, INSTANCES, RecipeData
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> RecipeData:
+    return RecipeData(tmp_path_factory.mktemp("recipe_data"))
+
+
+@pytest.fixture(autouse=True)
+def transformer(monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> None:
+    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
+
+
+def checked(name: str, data: RecipeData, folder: Path, **changes: Any) -> Report:
+    """The check of a recipe with small data."""
+    config = data.small(recipe_path(name))
+    file = folder / "config.json"
+    file.write_text(json.dumps(config))
+    return check_recipe(file, json.dumps(changes))
+
+
+def test_nothing_is_wrong_with_the_recipes() -> None:
+    for name in recipe_names():
+        config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
+        assert walk_through(config).findings == [], name
+
+
+@pytest.mark.parametrize("name", ["nce", "transformer_cls"])
+def test_values_of_recipes_have_a_source(name: str) -> None:
+    report = check_recipe(name, with_data=False)
+    paths = [finding.path for finding in report.findings]
+    assert set(paths) <= {"train_data_path"}
+    assert [one.path for one in report.settings if one.source == COMPUTED] == []
+
+
+def test_data_steps_and_memory_of_a_recipe(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("declutr", data, tmp_path, **{"trainer.num_epochs": 3})
+    assert report.findings == []
+    assert report.data is not None and report.memory is not None and report.rates is not None
+    assert (report.data.rows, report.data.kept, report.data.skipped) == (INSTANCES, INSTANCES, {})
+    assert report.data.spans is not None and report.data.spans.startswith("2 anchor(s) and 4")
+    assert (report.steps, report.epochs) == (INSTANCES // BATCH, 3)
+    assert report.rates.peak == pytest.approx(5e-5)
+    assert report.rates.warm_up_steps == int(0.1 * 30) - 1  # the rate is that of the step's end
+    assert len(report.data.tokens) == report.steps
+    assert all(one.texts == 6 * BATCH for one in report.data.tokens)
+    assert all(0 < one.useful < one.padded for one in report.data.tokens)
+    assert report.memory.peak < report.memory.process
+    sources = {one.path: one.source for one in report.settings}
+    assert sources["trainer.num_epochs"] == "-o"
+    assert sources["model.loss.reduction"] == "default of NTXent"
+    assert sources["model.loss.temperature"].startswith("config.json:")
+
+
+def test_rows_of_any_reader_are_counted(data: RecipeData, tmp_path: Path) -> None:
+    neighbours = checked("neighbours", data, tmp_path)
+    assert neighbours.data is not None and neighbours.validation_data is not None
+    assert neighbours.data.skipped == {"blank": 3, "too short, or without a next sentence": 4}
+    task = checked("reclaim", data, tmp_path)
+    assert task.data is not None and task.memory is not None
+    assert task.data.kept == INSTANCES and task.data.batches == INSTANCES // BATCH
+    assert any("40 of them with a label" in note for note in task.data.notes)
+    assert task.findings == neighbours.findings == []
+
+
+def test_several_processes_share_a_batch(data: RecipeData, tmp_path: Path) -> None:
+    alone = checked("declutr", data, tmp_path)
+    both = checked("declutr", data, tmp_path, distributed={"cuda_devices": [-1, -1]})
+    assert alone.data is not None and both.data is not None
+    assert both.steps == alone.steps // 2
+    assert both.data.tokens[0].texts == alone.data.tokens[0].texts
+
+
+def test_documents_that_are_all_skipped_are_shown(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("declutr", data, tmp_path, **{"dataset_reader.max_span_len": 120})
+    assert report.data is not None and report.data.lengths is not None
+    assert report.data.kept == 0
+    assert report.data.skipped == {"shorter than 480 tokens": INSTANCES}
+    paths = [finding.path for finding in report.findings]
+    assert paths == ["train_data_path", "validation_data_path"]
+    assert "none of the 40 documents is long enough" in report.findings[0].message
+
+
+def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> None:
+    changes = {
+        "model.loss.temprature": 1,
+        "trainr.num_epochs": 3,
+        "trainer.optimizer.lrr": 1,
+        "train_data_path": "nowhere.txt",
+    }
+    report = checked("declutr", data, tmp_path, **changes)
+    paths = {finding.path for finding in report.findings}
+    assert {"model.loss.temprature", "trainr.num_epochs", "trainer.optimizer.lrr"} <= paths
+    assert "train_data_path" in paths, "what is wrong elsewhere does not hide it"
+    (message,) = (one.message for one in report.findings if one.path == "trainr.num_epochs")
+    assert message.startswith("the recipe has no 'trainr' to change. Did you mean 'trainer'?")
+
+
+def test_parts_that_do_not_fit_are_found(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("declutr", data, tmp_path, **{"model.chunk_size": 0})
+    assert [finding.path for finding in report.findings] == ["model"]
+    assert "chunk_size" in report.findings[0].message
+
+
+def test_warnings_of_a_careful_colleague(data: RecipeData, tmp_path: Path) -> None:
+    other = {
+        "trainer.optimizer.lr": 0.01,
+        "data_loader.batch_size": 15,
+        "data_loader.max_tokens": None,
+        "validation_data_path": None,
+        "model.text_field_embedder.token_embedders.tokens.model_name": str(tmp_path / "other"),
+    }
+    told = " ".join(checked("declutr", data, tmp_path, **other).warnings)
+    assert "There is no validation data" in told
+    assert "The learning rate is 0.01" in told
+    assert "Several transformers" in told
+    assert "drop_last leaves out 10 of 40 documents" in told
+    assert "The run has 2 step(s)" in told
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").touch()
+    taken = check_recipe("declutr", output=tmp_path / "run", with_data=False)
+    assert any("is not empty: train needs --recover" in one for one in taken.warnings)
+
+
+def test_a_batch_without_negatives_is_told(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("simcse", data, tmp_path, **{"data_loader.batch_size": 1})
+    assert any("needs 2 for negatives" in one for one in report.warnings)
+
+
+def test_a_gpu_that_is_not_here_is_found(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("declutr", data, tmp_path, **{"trainer.cuda_device": 64})
+    assert [finding.path for finding in report.findings] == ["trainer.cuda_device"]
+
+
+def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match="There is no recipe 'declutrr'"):
+        check_recipe("declutrr")
+    with pytest.raises(RecipeError, match="-o cannot be read: STATIC ERROR"):
+        check_recipe("declutr", "{")
+
+
+def test_bins_of_a_histogram_hold_all_rows() -> None:
+    lengths = np.array([0, 1, 5, 17, 400, 30_000] + [120] * 900)
+    found = lengths_of(lengths)
+    assert found is not None
+    assert sum(number for _, _, number in found.bins) == len(lengths)
+    assert found.bins[0][0] <= 0 and found.bins[-1][1] >= 30_000
+    assert found.quantiles["50%"] == 120 and found.quantiles["100%"] == 30_000
+    assert len(found.bins) <= 14 and lengths_of(lengths[:0]) is None
