@@ -15,7 +15,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.declutr-installed
 
-.PHONY: help install train test test-fast test-compat lint package clean
+.PHONY: help install train test test-fast test-compat lint clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ $(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
 	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[test]" "$(TRANSFORMERS)"
-	$(BIN)/declutr setup
+	$(BIN)/python -m pip install --quiet --no-deps allennlp==2.10.1
 	touch $(INSTALLED)
 
 train: install  ## train on the docstrings of the installed packages, embed, and show what it gave
@@ -47,6 +47,7 @@ lint: install  ## ruff and mypy
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+.PHONY: package
 package:  ## build sdist and wheel into dist, and try the wheel in a new environment
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" scripts/check_wheel.sh dist
 
