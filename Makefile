@@ -24,7 +24,7 @@ LOWEST = .venv-lowest
 LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
 
 .PHONY: help install train test test-fast test-compat test-lowest test-pythons constraints
-.PHONY: lint docs package clean
+.PHONY: lint docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -76,6 +76,7 @@ lint: install  ## ruff and mypy
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+.PHONY: package
 package:  ## build sdist and wheel into dist, and try the wheel in a new environment
 	PYTHON="$(PYTHON)" TORCH="$(TORCH)" scripts/check_wheel.sh dist
 

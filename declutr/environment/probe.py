@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _MARK = "declutr answers: "  # Packages may print something when they are imported.
-_LIMIT = 300.0  # seconds for all questions of one process together
+_LIMIT = 600.0  # seconds for all questions of one process together
 _MOST_LOST = 4  # processes that may end early before no more are started
 # This package comes from where it is here, and all others from where any program has them.
 _CODE = (

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from declutr.bridge.switches import LENT, REPAIRS
 from declutr.environment import probe
 from declutr.environment.probe import Answer, examine
 
@@ -40,9 +41,9 @@ def test_broken_packages_are_answers() -> None:
 
 
 def test_an_import_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_LIMIT", 0.5)
+    monkeypatch.setattr(probe, "_LIMIT", 3)
     answers = examine(["broken_hangs", "broken_last"])
-    assert answers["broken_hangs"].error == "it did not end within 0.5 seconds"
+    assert answers["broken_hangs"].error == "it did not end within 3 seconds"
     assert answers["broken_last"] == Answer()
 
 
@@ -50,3 +51,13 @@ def test_not_all_of_many_broken_packages_are_tried(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(probe, "_MOST_LOST", 1)
     answers = examine(["broken_dies", "broken_last"])
     assert answers["broken_last"].error == "not examined, because 1 processes ended before it"
+
+
+def test_every_switch_of_the_bridge_is_told() -> None:
+    answers = examine(["the bridge", "hub"])
+    found = answers["the bridge"].value
+    assert found["failed"] == []
+    told = {switch for kind in ("acting", "not needed") for switch in found[kind]}
+    switches = [*LENT.items(), *REPAIRS.items()]
+    assert told == {f"{name}: {each.__name__}" for name, parts in switches for each in parts}
+    assert set(answers["hub"].value) == {"folder", "endpoint", "offline"}
