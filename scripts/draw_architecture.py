@@ -118,10 +118,8 @@ def boxes(known: dict[str, str]) -> list[Box]:
 
 
 def rectangle(x: float, y: float, width: float, height: float, kind: str, round_by: int = 1) -> str:
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_by}" '
-        f'class="{kind}"/>'
-    )
+    size = f'width="{width:g}" height="{height:g}" rx="{round_by}"'
+    return f'<rect x="{x:g}" y="{y:g}" {size} class="{kind}"/>'
 
 
 def art() -> dict[str, str]:
