@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
-import _jsonnet
+from _jsonnet import evaluate_file
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
@@ -23,6 +23,7 @@ RECIPE = ROOT / "training_config" / "declutr.jsonnet"
 MARGIN, WIDTH, GAP, TOP, HEIGHT = 20, 120, 20, 56, 142
 TOTAL = 2 * MARGIN + 7 * WIDTH + 6 * GAP
 BOTTOM = 360
+NONE = "(none)"  # what the recipe leaves out
 STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de }
   .box { fill: #f6f8fa; stroke: #8c959f }
@@ -46,29 +47,16 @@ STYLE = """
 
 
 class Box(NamedTuple):
-    """A box of the picture.
+    """A box of the picture: what it is, with a caption of two lines.
 
-    # Parameters
-
-    title, caption : what it is; the caption in two lines.
-    base, name : the base class and the registered name under it.
-    others : further registered names that a recipe may give there.
-    art : the shapes in it, in a field of 90 x 60.
-    optional : whether the recipe leaves it out.
+    Under it stand a base class, the registered name, and further names that a recipe may give.
     """
 
     title: str
-    caption: tuple[str, str]
+    caption: str
     base: str
     name: str
-    others: Sequence[str]
-    art: str
-    optional: bool = False
-
-
-def recipe() -> dict[str, Any]:
-    """The evaluated recipe `declutr`."""
-    return json.loads(_jsonnet.evaluate_file(str(RECIPE), ext_vars={"TRANSFORMER_MODEL": "any"}))
+    others: Sequence[str] = ()
 
 
 def names() -> dict[str, str]:
@@ -80,7 +68,7 @@ def names() -> dict[str, str]:
     from declutr.models.parts import pooler_of
     from declutr.models.views import SpanViews, Views
 
-    config = recipe()
+    config = json.loads(evaluate_file(str(RECIPE), ext_vars={"TRANSFORMER_MODEL": "any"}))
     reader, model, trainer = (config[key] for key in ("dataset_reader", "model", "trainer"))
     embedder: Any = SimpleNamespace(get_output_dim=lambda: 1)
     found = {
@@ -114,117 +102,54 @@ def registered(base: str) -> list[str]:
 
 def boxes(known: dict[str, str]) -> list[Box]:
     """The seven boxes, from a document to the loss."""
+    reader, views, head, losses = map(registered, ("DatasetReader", "Views", "Head", "Objective"))
+    poolers = ["cls_pooler", "ngram_convolutions"]
     return [
         Box(
-            "Document",
-            ("a line of text,", "a row of a table"),
-            "DatasetReader",
-            known["reader"],
-            registered("DatasetReader"),
-            document(),
+            "Document", "a line of text,|a row of a table", "DatasetReader", known["reader"], reader
         ),
-        Box(
-            "Ids",
-            ("tokenised once,", "kept on disk"),
-            "Tokenizer",
-            known["tokenizer"],
-            [],
-            ids(),
-        ),
-        Box(
-            "Spans",
-            ("anchors, positives:", "new in each epoch"),
-            "Views",
-            known["views"],
-            registered("Views"),
-            spans(),
-        ),
-        Box(
-            "Encoder",
-            ("a transformer,", "without padding"),
-            "TokenEmbedder",
-            known["embedder"],
-            [],
-            encoder(),
-        ),
-        Box(
-            "Pooler",
-            ("the mean of", "all token vectors"),
-            "Seq2VecEncoder",
-            known["pooler"],
-            ["cls_pooler", "ngram_convolutions"],
-            pooler(),
-        ),
-        Box(
-            "Head",
-            ("a projection,", "in training only"),
-            "Head",
-            "(none)",
-            registered("Head"),
-            head(),
-            optional=True,
-        ),
-        Box(
-            "Loss",
-            ("each anchor finds", "its positives"),
-            "Objective",
-            known["loss"],
-            registered("Objective"),
-            loss(),
-        ),
+        Box("Ids", "tokenised once,|kept on disk", "Tokenizer", known["tokenizer"]),
+        Box("Spans", "anchors, positives:|new in each epoch", "Views", known["views"], views),
+        Box("Encoder", "a transformer,|without padding", "TokenEmbedder", known["embedder"]),
+        Box("Pooler", "the mean of|all token vectors", "Seq2VecEncoder", known["pooler"], poolers),
+        Box("Head", "a projection,|in training only", "Head", NONE, head),
+        Box("Loss", "each anchor finds|its positives", "Objective", known["loss"], losses),
     ]
 
 
 def rectangle(x: float, y: float, width: float, height: float, kind: str, round_by: int = 1) -> str:
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_by}" '
-        f'class="{kind}"/>'
-    )
+    size = f'width="{width:g}" height="{height:g}" rx="{round_by}"'
+    return f'<rect x="{x:g}" y="{y:g}" {size} class="{kind}"/>'
 
 
-def document() -> str:
-    widths = (70, 64, 70, 58, 68, 70, 40)
-    return "".join(rectangle(10, 3 + 8 * row, width, 4, "grey") for row, width in enumerate(widths))
-
-
-def ids() -> str:
-    cells = ((row, column) for row in range(5) for column in range(7) if (row, column) < (4, 4))
-    return "".join(rectangle(10 + 10 * x, 4 + 11 * y, 8, 8, "grey", 2) for y, x in cells)
-
-
-def spans() -> str:
-    """Tokens of a document, with an anchor and two positives that overlap it or lie beside it."""
-    rows = ((0, range(2, 6), "anchor"), (1, range(4, 7), "positive"), (2, range(0, 3), "positive"))
-    return "".join(
+def art() -> dict[str, str]:
+    """The shapes in each box, by its title."""
+    widths = (70, 64, 70, 58, 68, 70, 40)  # of lines of text
+    cells = [(x, y) for y in range(5) for x in range(7) if (y, x) < (4, 4)]
+    # An anchor, and two positives, one of which overlaps it.
+    drawn = ((range(2, 6), "anchor"), (range(4, 7), "positive"), (range(0, 3), "positive"))
+    tokens = [
         rectangle(5 + 9 * x, 6 + 19 * y, 7, 10, kind if x in span else "grey", 2)
-        for y, span, kind in rows
+        for y, (span, kind) in enumerate(drawn)
         for x in range(9)
-    )
-
-
-def encoder() -> str:
-    return "".join(rectangle(8, 4 + 14 * row, 74, 9, "grey", 3) for row in range(4))
-
-
-def pooler() -> str:
-    tokens = "".join(rectangle(6 + 11 * x, 10, 7, 40, "anchor") for x in range(4))
-    return f'<g opacity="0.45">{tokens}</g>{arrow(52, 30, 68)}' + rectangle(74, 10, 9, 40, "anchor")
-
-
-def head() -> str:
-    return (
-        '<path d="M16 6 L52 20 L52 40 L16 54 Z" class="grey"/>'
-        f"{arrow(56, 30, 68)}{rectangle(74, 18, 9, 24, 'anchor')}"
-    )
-
-
-def loss() -> str:
-    """Anchors by positives: on the diagonal are pairs, beside it negatives."""
-    return "".join(
+    ]
+    vectors = "".join(rectangle(6 + 11 * x, 10, 7, 40, "anchor") for x in range(4))
+    pairs = [  # on the diagonal, and negatives beside it
         rectangle(19 + 14 * x, 4 + 14 * y, 11, 11, "positive" if x == y else "grey", 2)
         for y in range(4)
         for x in range(4)
-    )
+    ]
+    funnel = '<path d="M16 6 L52 20 L52 40 L16 54 Z" class="grey"/>'
+    return {
+        "Document": "".join(rectangle(10, 3 + 8 * y, w, 4, "grey") for y, w in enumerate(widths)),
+        "Ids": "".join(rectangle(10 + 10 * x, 4 + 11 * y, 8, 8, "grey", 2) for x, y in cells),
+        "Spans": "".join(tokens),
+        "Encoder": "".join(rectangle(8, 4 + 14 * y, 74, 9, "grey", 3) for y in range(4)),
+        "Pooler": f'<g opacity="0.45">{vectors}</g>{arrow(52, 30, 68)}'
+        + rectangle(74, 10, 9, 40, "anchor"),
+        "Head": funnel + arrow(56, 30, 68) + rectangle(74, 18, 9, 24, "anchor"),
+        "Loss": "".join(pairs),
+    }
 
 
 def arrow(start: float, y: float, end: float) -> str:
@@ -263,10 +188,10 @@ def drawn_box(number: int, box: Box) -> Iterator[str]:
     """A box, what is in it and under it, and the arrow to the next."""
     x = left(number)
     centre = x + WIDTH / 2
-    yield rectangle(x, TOP, WIDTH, HEIGHT, "box optional" if box.optional else "box", 8)
+    yield rectangle(x, TOP, WIDTH, HEIGHT, "box optional" if box.name == NONE else "box", 8)
     yield text(centre, TOP + 22, box.title, "title")
-    yield f'<g transform="translate({x + 15} {TOP + 34})">{box.art}</g>'
-    for line, content in enumerate(box.caption):
+    yield f'<g transform="translate({x + 15} {TOP + 34})">{art()[box.title]}</g>'
+    for line, content in enumerate(box.caption.split("|")):
         yield text(centre, TOP + 114 + 16 * line, content, "quiet")
     for line, (content, kind) in enumerate(named(box)):
         yield text(centre, TOP + HEIGHT + 20 + 16 * line, content, kind)
@@ -291,17 +216,13 @@ def masked_language_modelling(name: str) -> str:
     ) + text((start + end) / 2, 28, content)
 
 
-def around(known: dict[str, str]) -> str:
-    """What runs the steps, and keeps them."""
-    return (
-        f'Trainer "{known["trainer"]}", Checkpointer "{known["checkpointer"]}", '
-        f"TrainerCallbacks {known['callbacks']}"
-    )
-
-
 def picture() -> str:
     """The whole picture."""
     known = names()
+    around = (
+        f'Trainer "{known["trainer"]}", Checkpointer "{known["checkpointer"]}", '
+        f"TrainerCallbacks {known['callbacks']}"
+    )
     shapes = [rectangle(1, 1, TOTAL - 2, BOTTOM - 2, "card", 10)]
     for number, box in enumerate(boxes(known)):
         shapes += drawn_box(number, box)
@@ -309,17 +230,12 @@ def picture() -> str:
         masked_language_modelling(known["field_embedder"]),
         bracket(0, 2, 296, f'DataLoader "{known["loader"]}": batches by worker processes'),
         bracket(3, 6, 296, f'Model "{known["model"]}"'),
-        bracket(0, 6, 330, around(known)),
+        bracket(0, 6, 330, around),
     ]
     title = "A training step of declutr, from a document to the loss, with registered names"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {TOTAL} {BOTTOM}" role="img">'
     return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {TOTAL} {BOTTOM}" role="img">',
-            f"<title>{title}</title>",
-            f"<style>{STYLE}</style>",
-            *shapes,
-            "</svg>\n",
-        ]
+        [head, f"<title>{title}</title>", f"<style>{STYLE}</style>", *shapes, "</svg>\n"]
     )
 
 
