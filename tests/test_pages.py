@@ -53,13 +53,8 @@ def test_named_files_exist(page: Path) -> None:
     ]
     known += [path.name for path in ROOT.glob("*.py")]
     text = page.read_text(encoding="utf-8")
-<<<<<<< HEAD
-    named = set(re.findall(r"`([\w/]+\.py)`", text)) - NOT_OURS
-    named -= set(re.findall(r"^New file `([\w/]+\.py)`", text, re.MULTILINE))
-=======
     new = re.findall(r"New file `([^`]+)`", text)  # in walks through adding something
     named = set(re.findall(r"`([\w/]+\.py)`", text)) - NOT_OURS - set(new)
->>>>>>> docs
     missing = {name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)}
     assert not missing
 
