@@ -5,6 +5,7 @@ together with the bridge. Each function takes a module of AllenNLP right after i
 returns whether it changed anything.
 """
 
+import functools
 import importlib
 import shutil
 from pathlib import Path
@@ -42,8 +43,9 @@ def default_transformers(module: ModuleType) -> bool:
     """
 
     @replaces(module)
-    def evaluate_file(original: Any, filename: str, ext_vars: dict[str, str]) -> str:
-        return importlib.import_module(EVALUATION).evaluated(original, filename, ext_vars)
+    def evaluate_file(original: Any, filename: str, ext_vars: Any = (), **others: Any) -> str:
+        evaluate = functools.partial(original, **others)
+        return importlib.import_module(EVALUATION).evaluated(evaluate, filename, dict(ext_vars))
 
     @replaces(module)
     def evaluate_snippet(original: Any, name: str, text: str, **others: Any) -> str:

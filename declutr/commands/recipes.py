@@ -6,7 +6,9 @@ It runs before AllenNLP and torch are imported, and where they are not installed
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import sys
 from pathlib import Path
 
 from declutr.commands.errors import set_command
@@ -62,11 +64,19 @@ def _parser() -> argparse.ArgumentParser:
 def _list(args: argparse.Namespace) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
     forms = {"text": lambda: as_text(width), "json": as_json, "markdown": as_markdown}
-    print(forms[args.form](), end="" if args.form == "markdown" else "\n")
+    _print(forms[args.form]().rstrip("\n") + "\n")
 
 
 def _show(args: argparse.Namespace) -> None:
-    print(recipe_path(args.name).read_text(encoding="utf-8"), end="")
+    _print(recipe_path(args.name).read_text(encoding="utf-8"))
+
+
+def _print(text: str) -> None:
+    """Print text, as much as the reader of a pipe wants: `declutr recipes | head`."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _path(args: argparse.Namespace) -> None:

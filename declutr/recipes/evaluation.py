@@ -41,10 +41,13 @@ def found(find: Callable[..., Any], place: os.PathLike | str, *args: Any, **kwar
     # Raises
 
     `UnknownRecipe` : there is no such file, and no recipe has this name.
+    `FileNotFoundError` : the same of a URL or a JSON file.
     """
     try:
         return find(place, *args, **kwargs)
     except FileNotFoundError:
+        if os.fspath(place).endswith(".json") or "://" in os.fspath(place):
+            raise  # of a trained model, or elsewhere: no recipe of this package was meant
         return str(recipe_path(place))
 
 

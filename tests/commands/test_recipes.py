@@ -47,6 +47,13 @@ def test_errors_are_one_line(
 
 
 @pytest.mark.slow
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    shown = f"{sys.executable} -m declutr recipes | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shown], capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == ["0"] and done.stderr == ""
+
+
+@pytest.mark.slow
 def test_without_allennlp_and_torch() -> None:
     code = (
         "import sys; sys.modules['allennlp'] = sys.modules['torch'] = None\n"
