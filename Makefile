@@ -23,7 +23,7 @@ KEEP = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 LOWEST = .venv-lowest
 LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
 
-.PHONY: help install train test test-fast test-compat test-lowest test-pythons constraints lint clean
+.PHONY: help install train test test-fast test-compat lint clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -50,6 +50,8 @@ test-fast: install  ## run the tests that start no process and train nothing, in
 test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"
 	$(MAKE) test VENV=.venv-transformers5 TRANSFORMERS="transformers>=5"
+
+.PHONY: test-lowest test-pythons constraints
 
 test-lowest:  ## run the tests that matter with the lowest releases that setup.py admits, but TORCH
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
