@@ -52,6 +52,8 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"
 	$(MAKE) test VENV=.venv-transformers5 TRANSFORMERS="transformers>=5"
 
+.PHONY: test-lowest test-pythons constraints
+
 test-lowest:  ## run the tests that matter with the lowest releases that setup.py admits, but TORCH
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv $(TORCH)

@@ -103,6 +103,10 @@ setup(
     # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
     # resolved beside these, so `pip install --no-deps allennlp==2.10.1` puts it there. What it
     # imports for training on text is listed instead, at releases that exist for today's Pythons.
+    # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
+    # resolved beside these, so `pip install --no-deps allennlp==2.10.1` puts it there. What it
+    # imports for training on text is listed instead, at releases that exist for today's Pythons.
+    # `make test-lowest` tests the lowest ones.
     install_requires=[
         "torch>=2.6",
         "transformers>=4.57",
