@@ -41,7 +41,8 @@ def configuration(
     try:
         changes = parse_overrides(overrides)
     except (RuntimeError, ValueError) as error:
-        raise RecipeError(f"{OVERRIDES} cannot be read: {_of_jsonnet(error)}") from error
+        told, which = _of_jsonnet(error), f"The overrides {overrides!r} cannot be evaluated: "
+        raise RecipeError(told if told.startswith("The overrides") else which + told) from error
     if not isinstance(changes, dict) or not isinstance(sources.plain, dict):
         raise RecipeError(
             f"Expected an object of keys for {OVERRIDES} and in {file}, such as "

@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allennlp.common.params import evaluate_file
+
+from declutr.recipes import recipes_folder
+
 COMPUTED = "computed in the recipe"
 _FIRST_MARK = 1 << 40  # far from any number of a recipe, and exact in a double
 _TEXT_MARK = "\N{REPLACEMENT CHARACTER}mark"
@@ -33,6 +37,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_UNSET = re.compile(r"undefined external variable: (\w+)")
 _VARIABLE = re.compile(r"""std\.extVar\(\s*["']([^"']+)["']\s*\)""")
 
 
@@ -69,10 +74,12 @@ class RecipeSources:
     def __init__(self, path: str | os.PathLike, variables: Mapping[str, str]) -> None:
         self.path, self._variables = Path(path), dict(variables)
         self._texts: dict[str, str] = {}
+        self._defaults: set[str] = set()  # variables that are not set and have a default
         self._evaluations = 0
         self._unmarked: list[Literal] = []
-        self.plain = self._evaluated({})
-        """The configuration as the recipe gives it."""
+        self.plain: Any = json.loads(evaluate_file(str(path), ext_vars=self._variables))
+        """The configuration as AllenNLP evaluates the recipe."""
+        self._read_texts()
         self._literals = list(self._found())
         self._sources = dict(self._traced())
 
@@ -86,6 +93,18 @@ class RecipeSources:
                 return self._sources[known]
         inside = (self._sources[one] for one in self._sources if one.startswith(f"{path}."))
         return next(inside, COMPUTED)
+
+    def _read_texts(self) -> None:
+        """Read the recipe and what it imports; give what it has a default for a mark instead."""
+        try:
+            self._evaluated({})
+        except RuntimeError as error:
+            unset = _UNSET.search(str(error))
+            if unset is None or unset[1] in self._variables:
+                raise
+            self._variables[unset[1]] = ""
+            self._defaults.add(unset[1])
+            self._read_texts()
 
     def _found(self) -> Iterator[Literal]:
         for file, text in self._texts.items():
@@ -112,7 +131,8 @@ class RecipeSources:
                 if isinstance(value, (int, float)) and value < 0:
                     was = -was
                 # A mark can decide which branch of the recipe is taken; then the values differ.
-                if was == literal.value or (not literal.line and literal.value in str(was)):
+                of_variable = literal.name and literal.value in str(was)
+                if was == literal.value or of_variable:
                     found.add(path)
                     yield path, self._named(literal)
         # A literal that the recipe looks up cannot be a mark. If no other has its value, it is it.
@@ -153,6 +173,8 @@ class RecipeSources:
 
         def imported(folder: str, name: str) -> tuple[str, bytes]:
             file = os.path.normpath(os.path.join(folder, name))
+            if not os.path.exists(file):  # of this package, wherever it is installed
+                file = os.path.normpath(os.path.join(recipes_folder().parent, name))
             return file, content(file).encode()
 
         variables = dict(self._variables)
@@ -166,6 +188,8 @@ class RecipeSources:
         return json.loads(evaluated)
 
     def _named(self, literal: Literal) -> str:
+        if literal.name in self._defaults:
+            return f"default, as {literal.name} is not set"
         if literal.name:
             return f"variable {literal.name}"
         folder = os.path.dirname(os.path.normpath(self.path))

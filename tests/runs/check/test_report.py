@@ -152,7 +152,7 @@ def test_a_gpu_that_is_not_here_is_found(data: RecipeData, tmp_path: Path) -> No
 def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match="There is no recipe 'declutrr'"):
         check_recipe("declutrr")
-    with pytest.raises(RecipeError, match="-o cannot be read: STATIC ERROR"):
+    with pytest.raises(RecipeError, match=r"The overrides '\{' cannot be evaluated: STATIC ERROR"):
         check_recipe("declutr", "{")
 
 
