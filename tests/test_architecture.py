@@ -16,7 +16,7 @@ PACKAGE = Path(declutr.__file__).parent
 # From the ground up. A room may import from those before it, and not from those after it.
 ROOMS = [
     *("_version", "earlier_paths", "bridge"),
-    "system",
+    *("system", "recipes"),
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
@@ -24,7 +24,7 @@ ROOMS = [
     "plugin",
     *("quickstart", "__init__", "__main__"),
 ]
-WITHOUT_ALLENNLP = {"system", "sampling", "corpus", "transformer", "evaluation"}
+WITHOUT_ALLENNLP = {"system", "recipes", "sampling", "corpus", "transformer", "evaluation"}
 
 
 @cache
