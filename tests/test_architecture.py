@@ -20,7 +20,7 @@ ROOMS = [
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
-    *("inference", "search", "export", "commands"),
+    *("inference", "search", "export", "runs", "commands"),
     "plugin",
     *("quickstart", "__init__", "__main__"),
 ]
