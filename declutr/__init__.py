@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from declutr import bridge, earlier_paths
 from declutr._version import __version__
 
-__all__ = ["Encoder", "__version__"]
+__all__ = ["Encoder", "__version__", "train"]
 
 if TYPE_CHECKING:
     from declutr.inference.encoder import Encoder
+    from declutr.runs.training import train
 
 bridge.install()
 earlier_paths.install()
 
 
 def __getattr__(name: str) -> Any:
-    """Load `Encoder` or `DeCLUTR` on first use, so that `import declutr` does not import torch."""
+    """Load a name on first use, so that `import declutr` does not import torch."""
     if name == "Encoder":
         from declutr.bridge.deferral import garbage
 
@@ -29,6 +30,13 @@ def __getattr__(name: str) -> Any:
             from declutr.inference.encoder import Encoder
 
         return Encoder
+    if name == "train":
+        from declutr.bridge.deferral import garbage
+
+        with garbage():
+            from declutr.runs.training import train
+
+        return train
     if name == "DeCLUTR":  # the original package exports it here
         from declutr.models.declutr import DeCLUTR
 

@@ -20,8 +20,9 @@ ROOMS = [
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
-    *("inference", "search", "export", "runs", "commands"),
+    *("inference", "search", "export"),
     "plugin",
+    *("runs", "commands"),
     *("quickstart", "__init__", "__main__"),
 ]
 WITHOUT_ALLENNLP = {"system", "recipes", "sampling", "corpus", "transformer", "evaluation"}
@@ -146,7 +147,7 @@ def test_importing_declutr_is_cheap(checkpoint: Path) -> None:
 
 
 def test_public_names() -> None:
-    assert declutr.__all__ == ["Encoder", "__version__"]
+    assert declutr.__all__ == ["Encoder", "__version__", "train"]
     from declutr.inference.encoder import Encoder
 
     assert declutr.Encoder is Encoder

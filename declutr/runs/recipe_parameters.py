@@ -56,7 +56,7 @@ def recipe_parameters(
     _require_effects(source, config, changed)
     require_known(others, config, sorted(hidden), source.path)
     try:
-        merged = with_overrides(config, json.loads(_as_json(others))) if others else config
+        merged = with_overrides(config, json.loads(as_json(others))) if others else config
     except ValueError as error:
         raise RecipeError(f"{source.path}: {error}") from error
     return Params(merged)
@@ -97,7 +97,7 @@ class _Recipe:
 
     def evaluated(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with these values of settings."""
-        fields = ", ".join(f"{json.dumps(k)}:: {_as_json(v)}" for k, v in settings.items())
+        fields = ", ".join(f"{json.dumps(k)}:: {as_json(v)}" for k, v in settings.items())
         return self._run(f"recipe {{ {fields} }}")
 
     def default(self, setting: str) -> Any:
@@ -152,7 +152,7 @@ def _require_effects(source: _Recipe, config: dict[str, Any], settings: Mapping[
         try:
             if source.evaluated(others) != config:
                 continue
-            if source.default(name) == json.loads(_as_json(value)):
+            if source.default(name) == json.loads(as_json(value)):
                 continue  # it is given as it is in the recipe
         except RecipeError:  # without a value for this setting there is no configuration
             continue
@@ -164,8 +164,13 @@ def _require_effects(source: _Recipe, config: dict[str, Any], settings: Mapping[
         )
 
 
-def _as_json(value: Any) -> str:
-    """Return a value, which may hold paths and numbers of numpy, as JSON, which Jsonnet reads."""
+def as_json(value: Any) -> str:
+    """Return a value, which may hold paths and numbers of numpy, as JSON, which Jsonnet reads.
+
+    # Raises
+
+    `RecipeError` : the value holds something that JSON has no form for.
+    """
 
     def plain(other: Any) -> Any:
         if isinstance(other, os.PathLike):

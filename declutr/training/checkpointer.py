@@ -13,6 +13,7 @@ from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from declutr.system.distributed import of_all_processes
 from declutr.system.files import damage_of, write_whole
+from declutr.training.stopping import stop_asked
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,10 @@ class AtomicCheckpointer(Checkpointer):
         )
         if saved:  # AllenNLP notes it in the process that writes only
             self._be_after((num_epochs_completed, num_batches_in_epoch_completed))
+        if stop_asked():
+            if not saved:
+                self.save_checkpoint(trainer)
+            raise KeyboardInterrupt
         return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:

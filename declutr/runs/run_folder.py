@@ -1,0 +1,235 @@
+"""The folder of a run: its configuration, its texts, and whether the same call goes on with it."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.training.util import make_vocab_from_params
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from declutr._version import __version__
+from declutr.runs.training_texts import NAMES, TextFiles
+from declutr.system.files import write_whole
+from declutr.training.stopping import stops_after_a_step
+
+logger = logging.getLogger(__name__)
+
+CONFIG, FINISHED, ARCHIVE = "config.json", "finished.json", "model.tar.gz"
+TEXTS = "texts"
+"""The folder of texts that were given in memory, in the folder of the run."""
+
+_NEW_TEXTS = "texts.new"
+_PATHS = ("train_data_path", "validation_data_path")
+# AllenNLP compares these itself, and accepts equivalent ones (`declutr.bridge.additions`).
+_COMPARED_ELSEWHERE = ("distributed", "trainer.type", "trainer.read_every")
+_MISSING = object()
+_SHOWN = 5  # of all differences from an earlier run
+
+
+class TrainingError(ConfigurationError):
+    """Error of a run that cannot be begun, or not be gone on with."""
+
+
+class RunFolder:
+    """The folder of a run that `declutr.train` begins, or goes on with.
+
+    # Parameters
+
+    folder : an absolute path. Nothing need be there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def _begun(self) -> bool:
+        return (self._folder / CONFIG).is_file()
+
+    def require(self, resume: bool | str, force: bool) -> None:
+        """Raise `TrainingError` if what is in the folder does not go with these parameters."""
+        if resume not in (True, False, "auto"):
+            raise TrainingError(f"resume is {resume!r}, expected 'auto', True or False.")
+        if resume is True and force:
+            raise TrainingError("Got resume=True and force=True: go on with a run, or remove it?")
+        if resume is True and not self._begun:
+            raise TrainingError(f"There is no run in '{self._folder}' that could be gone on with.")
+        if resume is False and self._begun and not force:
+            raise TrainingError(
+                f"There is a run in '{self._folder}'. Choose another output, or remove it with "
+                "force=True."
+            )
+        others = self._others()
+        if others and not self._begun:
+            raise TrainingError(
+                f"'{self._folder}' is no run, but holds files: {', '.join(sorted(others)[:3])}. "
+                "Choose another output, or an empty folder."
+            )
+
+    def _others(self) -> set[str]:
+        if not self._folder.exists():
+            return set()
+        return {place.name for place in self._folder.iterdir()} - {TEXTS, _NEW_TEXTS}
+
+    def prepare(self, params: Params, data: Any, validation: Any, force: bool) -> bool:
+        """Write texts and the configuration, and return whether there is anything to train.
+
+        # Raises
+
+        `TrainingError` : the folder holds a run with other parameters or texts.
+        """
+        config, new = params.params, self._folder / _NEW_TEXTS
+        shutil.rmtree(new, ignore_errors=True)
+        follows = bool((config.get("data_loader") or {}).get("consecutive"))
+        if data is None:
+            data = config.get(_PATHS[0])
+            data = [Path(one) for one in data] if isinstance(data, list) else data
+        texts = TextFiles(config["dataset_reader"], follows)
+        existed = self._folder.exists()
+        try:
+            files = texts.write(new, data, validation)
+            written = {name.name for name in new.iterdir()} if new.exists() else set()
+            self._set_paths(config, files, written)
+            return self._prepared(params, new, written, force)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+            if not existed and self._folder.exists() and not any(self._folder.iterdir()):
+                self._folder.rmdir()
+
+    def _set_paths(self, config: dict[str, Any], files: Sequence[Any], written: set[str]) -> None:
+        """Set the paths of data in a configuration; texts that were written will be in the run."""
+        for key, place, name in zip(_PATHS, files, NAMES, strict=True):
+            if place == name and name in written:
+                config[key] = str(self._folder / TEXTS / name)
+            elif place is not None:
+                config[key] = place
+        if config.get(_PATHS[0]) is None:
+            raise TrainingError("Got nothing to train on. Expected data, a path or texts.")
+
+    def _prepared(self, params: Params, new: Path, written: set[str], force: bool) -> bool:
+        if self._begun and not force:
+            self._require_same(params, new, written)
+            done = (self._folder / FINISHED, self._folder / ARCHIVE)
+            if all(file.is_file() for file in done):
+                return False
+        else:
+            if force:
+                self._clear(params, {str(self._folder / TEXTS / name) for name in written})
+            shutil.rmtree(self._folder / TEXTS, ignore_errors=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if written:
+                new.rename(self._folder / TEXTS)
+        # The folder may have been moved since, and with it the texts.
+        write_whole(self._folder / CONFIG, json.dumps(params.as_ordered_dict(), indent=4))
+        return True
+
+    def _require_same(self, params: Params, new: Path, written: set[str]) -> None:
+        """Raise `TrainingError` if the run in the folder was begun with anything else."""
+        begun = Params(json.loads((self._folder / CONFIG).read_text(encoding="utf-8")))
+        before, now = begun.as_flat_dict(), params.as_flat_dict()
+        for key, name in zip(_PATHS, NAMES, strict=True):
+            if name in written and str(before.get(key)).endswith(f"{TEXTS}/{name}"):
+                before[key] = now[key]  # its texts are compared below
+        apart = [
+            f"{key} is {_told(now, key)}, and was {_told(before, key)}"
+            for key in dict.fromkeys([*now, *before])
+            if now.get(key, _MISSING) != before.get(key, _MISSING)
+            and not key.startswith(_COMPARED_ELSEWHERE)
+        ]
+        for name in sorted(written):
+            old = self._folder / TEXTS / name
+            if not apart and not (old.is_file() and filecmp.cmp(old, new / name, shallow=False)):
+                apart.append(
+                    f"the texts in {name} differ from those it began with{_row(old, new / name)}"
+                )
+        if apart:
+            more = f" (and {len(apart) - _SHOWN} more)" if len(apart) > _SHOWN else ""
+            raise TrainingError(
+                f"'{self._folder}' holds a run that was begun otherwise: "
+                f"{'; '.join(apart[:_SHOWN])}{more}. Call with what it was begun with "
+                "to go on, with force=True to remove it and begin anew, or with another output."
+            )
+
+    def _clear(self, params: Params, coming: set[str]) -> None:
+        """Remove an earlier run from the folder; files that are written afterwards are `coming`."""
+        named = set(_strings(params.params)) - coming
+        inside = sorted(text for text in named if self._holds(text))
+        if inside:
+            raise TrainingError(
+                f"force=True would remove {inside[0]!r}, which this run needs: it lies in "
+                f"'{self._folder}'. Choose another output."
+            )
+        for place in self._folder.iterdir() if self._folder.exists() else ():
+            if place.name == _NEW_TEXTS:
+                continue
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+
+    def _holds(self, text: str) -> bool:
+        try:
+            place = Path(text).expanduser().resolve()
+            return place.is_relative_to(self._folder.resolve()) and place.exists()
+        except (OSError, ValueError):  # no name of a file
+            return False
+
+    def train(self, params: Params) -> None:
+        """Train, from the last checkpoint if there is one, and archive the model.
+
+        # Raises
+
+        `TrainingError` : a process of the training ended.
+        `KeyboardInterrupt` : training was stopped.
+        """
+        distributed = params.params.get("distributed")
+        folder = str(self._folder)
+        if distributed and not (self._folder / "vocabulary").is_dir():
+            make_vocab_from_params(params.duplicate(), folder)
+        checkpointer = (params.params.get("trainer") or {}).get("checkpointer") or {}
+        stops = checkpointer.get("type") == "atomic" and not distributed
+        try:
+            with stops_after_a_step(stops):
+                # AllenNLP begins a run with `recover`, too, if there is no checkpoint.
+                train_model(params.duplicate(), folder, recover=True, return_model=False)
+        except KeyboardInterrupt:
+            logger.warning("Stopped. The same call goes on from the last checkpoint in %s.", folder)
+            raise
+        except ProcessExitedException as error:
+            raise TrainingError(
+                f"A process of the training ended ({error}); what it wrote stands above. In a "
+                'script, the call of declutr.train must stand under `if __name__ == "__main__":`.'
+            ) from error
+        write_whole(self._folder / FINISHED, json.dumps({"release": __version__}) + "\n")
+
+
+def _told(values: dict[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "not given"
+
+
+def _row(old: Path, new: Path) -> str:
+    """Return where two files begin to differ, for a message."""
+    if not old.is_file():
+        return ""
+    with old.open("rb") as before, new.open("rb") as now:
+        for number, (a, b) in enumerate(zip(before, now, strict=False), start=1):
+            if a != b:
+                return f" (first in row {number})"
+        rows = number
+    return f" (they agree in {rows} rows, and one has more)"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _strings(one)

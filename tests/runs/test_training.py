@@ -1,0 +1,177 @@
+"""`declutr.train` trains as the command does, to the bit, and goes on where a run was stopped."""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from allennlp.training import TrainerCallback
+
+import declutr
+from declutr.recipes import recipe_path
+from declutr.runs.run_folder import TrainingError
+
+pytestmark = pytest.mark.slow
+
+# The head is drawn after the transformer is loaded, which itself draws what the checkpoint lacks.
+RECIPE = "simcse"
+SETTINGS: dict[str, Any] = {"batch_size": 4, "num_epochs": 2, "learning_rate": 1e-3}
+CHANGES: dict[str, Any] = {"trainer.cuda_device": -1, "data_loader.num_workers": 0}
+
+
+@TrainerCallback.register("stopped_by_a_test")
+class StoppedByATest(TrainerCallback):
+    """A callback that stops the process in the way that a test asks for, once."""
+
+    at: tuple[int, int] | None = None  # epoch and batch
+    by: Any = None
+
+    def on_batch(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        if (trainer._epochs_completed, trainer._batches_in_epoch_completed) == type(self).at:
+            type(self).at = None
+            type(self).by()
+
+
+def train(texts: Any, checkpoint: Path, output: Path, **changes: Any) -> declutr.Encoder:
+    """A training of the recipe, in small."""
+    given = {"model": checkpoint, "recipe": RECIPE, "overrides": CHANGES, **SETTINGS, **changes}
+    return declutr.train(texts, output=output, **given)
+
+
+def kept(run: Path) -> dict[str, Any]:
+    """Metrics and weights of a run, without times."""
+    metrics = json.loads((run / "metrics.json").read_text())
+    figures = {k: v for k, v in metrics.items() if "duration" not in k and "memory" not in k}
+    weights = torch.load(run / "best.th", weights_only=True)
+    return {"metrics": figures, **{name: value.tolist() for name, value in weights.items()}}
+
+
+def process_state() -> list[Any]:
+    """What a training must leave as it was."""
+    root = logging.getLogger()
+    return [
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+        torch.get_rng_state().tolist(),
+        torch.get_num_threads(),
+        (list(root.handlers), root.level, [list(one.filters) for one in root.handlers]),
+        list(logging.getLogger("tqdm").handlers),
+        list(logging.lastResort.filters) if logging.lastResort else None,
+        (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), sys.excepthook),
+        dict(os.environ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def commanded(checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What `allennlp train` makes of the recipe, in a process of its own."""
+    run = tmp_path_factory.mktemp("commanded") / "run"
+    changes = {
+        **CHANGES,
+        "train_data_path": str(corpus_file),
+        "data_loader.batch_size": 4,
+        "validation_data_loader.batch_size": 4,
+        "trainer.num_epochs": 2,
+        "trainer.optimizer.lr": 1e-3,
+    }
+    command = [sys.executable, "-m", "declutr", "train", str(recipe_path(RECIPE)), "-s", str(run)]
+    environment = {**os.environ, "TRANSFORMER_MODEL": str(checkpoint), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "-o", json.dumps(changes)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return kept(run)
+
+
+def test_equals_the_command_to_the_bit_every_time(
+    commanded: Any, checkpoint: Path, corpus_file: Path, tmp_path: Path, capsys: Any
+) -> None:
+    random.random(), torch.rand(1)
+    before = process_state()
+    first = train(corpus_file, checkpoint, tmp_path / "first")
+    assert process_state() == before
+    assert kept(tmp_path / "first") == commanded
+    with torch.no_grad():  # as some notebooks are
+        train(corpus_file, checkpoint, tmp_path / "second")
+    assert kept(tmp_path / "second") == commanded
+    assert isinstance(first, declutr.Encoder) and first(["ka lo"]).shape == (1, 32)
+    assert capsys.readouterr().out == ""
+    assert "Beginning training" in (tmp_path / "first" / "out.log").read_text()
+
+
+def test_texts_in_memory_equal_a_file_and_a_finished_run_is_opened(
+    commanded: Any,
+    checkpoint: Path,
+    documents: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = tmp_path / "run"
+    train(iter(documents), checkpoint, run)
+    assert kept(run) == commanded
+    moved = run.rename(tmp_path / "moved")
+    monkeypatch.setattr("declutr.runs.run_folder.train_model", lambda *args, **kwargs: 1 / 0)
+    assert train(documents, checkpoint, moved)(["ka"]).shape == (1, 32)
+    with pytest.raises(TrainingError, match=r"trainer.num_epochs is 3, and was 2\. Call with"):
+        train(documents, checkpoint, moved, num_epochs=3)
+    with pytest.raises(TrainingError, match=r"the texts in train.jsonl differ .*first in row 2\)"):
+        train([documents[0], "other", *documents[2:]], checkpoint, moved)
+    with pytest.raises(TrainingError, match=r"There is a run in .* or remove it with force=True"):
+        train(documents, checkpoint, moved, resume=False)
+    own = [Path(moved / "texts" / "train.jsonl")]
+    with pytest.raises(TrainingError, match=r"force=True would remove '.*train.jsonl', which this"):
+        train(own, checkpoint, moved, force=True)
+    with pytest.raises(ZeroDivisionError):
+        train(documents[:-1], checkpoint, moved, force=True)
+    assert sorted(place.name for place in moved.iterdir()) == ["config.json", "texts"]
+
+
+def crash() -> None:
+    raise RuntimeError("The machine is gone.")
+
+
+@pytest.fixture
+def stopping() -> Iterator[type[StoppedByATest]]:
+    """The callback, reset."""
+    yield StoppedByATest
+    StoppedByATest.at = StoppedByATest.by = None
+
+
+def test_goes_on_after_a_crash_and_after_an_interruption(
+    commanded: Any,
+    checkpoint: Path,
+    corpus_file: Path,
+    tmp_path: Path,
+    stopping: type[StoppedByATest],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a callback of the caller's, which a process of its own would not know."""
+    callbacks = [
+        {"type": "run_record"},
+        {"type": "exact_resume", "seed": 13370},
+        {"type": "stopped_by_a_test"},
+    ]
+    changes = {**CHANGES, "trainer.callbacks": callbacks}
+    stopping.at, stopping.by = (1, 2), crash
+    before = process_state()
+    with pytest.raises(RuntimeError, match="The machine is gone"):
+        train(corpus_file, checkpoint, tmp_path, overrides=changes)
+    assert not (tmp_path / "model.tar.gz").exists()
+    stopping.at, stopping.by = (1, 3), lambda: signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), caplog.at_level(logging.WARNING, "declutr"):
+        train(corpus_file, checkpoint, tmp_path, overrides=changes)
+    assert "The same call goes on from the last checkpoint" in caplog.text
+    assert (tmp_path / "training_state_e1_b3.th").exists()
+    caplog.clear()
+    assert process_state() == before
+    train(corpus_file, checkpoint, tmp_path, overrides=changes, resume=True)
+    assert kept(tmp_path) == commanded
