@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,6 @@ def recipe_parameters(
     others: dict[str, Any] = dict(source.parsed(overrides)) if overrides else {}
     others |= {name: value for name, value in (keys or {}).items() if name not in hidden}
     config = source.evaluated(changed)
-    _require_effects(source, config, changed)
     require_known(others, config, sorted(hidden), source.path)
     try:
         merged = with_overrides(config, json.loads(as_json(others))) if others else config
@@ -79,14 +78,9 @@ class _Recipe:
         self.path = path.absolute()
         # As AllenNLP's `Params.from_file`: environment variables are variables of Jsonnet.
         self._variables = {k: v for k, v in os.environ.items() if not _holds_surrogates(v)}
-        if model is not None:
-            if not self._uses_model():
-                raise RecipeError(
-                    f"{self.path} does not take its transformer from {MODEL_VARIABLE}, so that "
-                    f"model={os.fspath(model)!r} would have no effect. Leave it out, or change the "
-                    "keys of the configuration that name a transformer."
-                )
-            self._variables[MODEL_VARIABLE] = os.fspath(model)
+        self._model = None if model is None else os.fspath(model)
+        if self._model is not None:
+            self._variables[MODEL_VARIABLE] = self._model
 
     def settings(self) -> list[str]:
         """Return the names of the hidden fields."""
@@ -96,13 +90,39 @@ class _Recipe:
         )
 
     def evaluated(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration with these values of settings."""
-        fields = ", ".join(f"{json.dumps(k)}:: {as_json(v)}" for k, v in settings.items())
-        return self._run(f"recipe {{ {fields} }}")
+        """Return the configuration with these values of settings.
 
-    def default(self, setting: str) -> Any:
-        """Return the value of a setting in the recipe; raise `RecipeError` if it has none."""
-        return self._run(f"recipe[{json.dumps(setting)}]")
+        # Raises
+
+        `RecipeError` : there is none, or a setting or the model has no effect on it.
+        """
+        fields = {name: f"{json.dumps(name)}:: {as_json(v)}" for name, v in settings.items()}
+        changed = f"recipe {{ {', '.join(fields.values())} }}"
+        others = {k: ", ".join(v for name, v in fields.items() if name != k) for k in fields}
+        same = {k: f"recipe {{ {v} }} == {changed}" for k, v in others.items()}
+        try:
+            # All in one evaluation: to begin one takes longer than the recipe itself.
+            config, *found = self._run(f"[{', '.join([changed, *same.values()])}]")
+        except RecipeError:  # without one of the settings, there may be no configuration
+            config, found = self._run(changed), [self._true(question) for question in same.values()]
+        for (name, value), is_same in zip(settings.items(), found, strict=True):
+            if is_same and self._run(f"recipe[{json.dumps(name)}]") != value:
+                self._refuse(name, value, config)
+        if self._model is not None and not any(self._model in text for text in strings_in(config)):
+            raise RecipeError(
+                f"{self.path} does not take its transformer from {MODEL_VARIABLE}, so that "
+                f"model={self._model!r} would have no effect. Leave it out, or change the keys of "
+                "the configuration that name a transformer."
+            )
+        return config
+
+    def _refuse(self, name: str, value: Any, config: dict[str, Any]) -> None:
+        alike = [key for key in Params(config).as_flat_dict() if key.endswith(f".{name}")]
+        instead = f" Set {' or '.join(alike)} of its configuration." if alike else ""
+        raise RecipeError(
+            f"{name}={value!r} has no effect in {self.path}, which overrides this setting or does "
+            f"not use it.{instead}"
+        )
 
     def parsed(self, overrides: Mapping[str, Any] | str) -> Mapping[str, Any]:
         """Return overrides as an object; a string is evaluated as Jsonnet."""
@@ -114,16 +134,11 @@ class _Recipe:
             )
         return found
 
-    def _uses_model(self) -> bool:
-        kept = self._variables.pop(MODEL_VARIABLE, None)
+    def _true(self, expression: str) -> bool:
         try:
-            self.evaluated({})
-        except RecipeError as error:
-            return MODEL_VARIABLE in str(error)
-        finally:
-            if kept is not None:
-                self._variables[MODEL_VARIABLE] = kept
-        return False
+            return self._run(expression)
+        except RecipeError:
+            return False
 
     def _run(self, expression: str) -> Any:
         from _jsonnet import evaluate_snippet
@@ -145,23 +160,13 @@ class _Recipe:
         return f"{self.path} could not be evaluated: {first}"
 
 
-def _require_effects(source: _Recipe, config: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise if one of the changed settings leaves the configuration as it is."""
-    for name, value in settings.items():
-        others = {key: value for key, value in settings.items() if key != name}
-        try:
-            if source.evaluated(others) != config:
-                continue
-            if source.default(name) == json.loads(as_json(value)):
-                continue  # it is given as it is in the recipe
-        except RecipeError:  # without a value for this setting there is no configuration
-            continue
-        alike = [key for key in Params(config).as_flat_dict() if key.endswith(f".{name}")]
-        instead = f" Set {' or '.join(alike)} of its configuration." if alike else ""
-        raise RecipeError(
-            f"{name}={value!r} has no effect in {source.path}, which overrides this setting or "
-            f"does not use it.{instead}"
-        )
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield all strings among the values of a configuration."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(one)
 
 
 def as_json(value: Any) -> str:

@@ -6,7 +6,7 @@ import filecmp
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from allennlp.training.util import make_vocab_from_params
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
+from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.files import write_whole
 from declutr.training.stopping import stops_after_a_step
@@ -160,7 +161,7 @@ class RunFolder:
 
     def _clear(self, params: Params, coming: set[str]) -> None:
         """Remove an earlier run from the folder; files that are written afterwards are `coming`."""
-        named = set(_strings(params.params)) - coming
+        named = set(strings_in(params.params)) - coming
         inside = sorted(text for text in named if self._holds(text))
         if inside:
             raise TrainingError(
@@ -225,11 +226,3 @@ def _row(old: Path, new: Path) -> str:
                 return f" (first in row {number})"
         rows = number
     return f" (they agree in {rows} rows, and one has more)"
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _strings(one)

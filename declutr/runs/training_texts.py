@@ -43,8 +43,11 @@ class TextFiles:
         self._reader = reader
         self._kind = str(reader.get("type"))
         self._follows = follows or bool(reader.get("positives"))
-        self.columns = _columns(reader) if self._kind == _READER_OF_PAIRS else []
+
+    @functools.cached_property
+    def _columns(self) -> list[str]:
         """The columns of a pair in the order of its tuple; none for a reader of texts."""
+        return _columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
 
     def write(self, folder: Path, data: Any, validation: Any) -> tuple[Any, Any]:
         """Write what is in memory to files in a folder.
@@ -77,7 +80,7 @@ class TextFiles:
             for name, texts, place in zip(NAMES, (data, validation), places, strict=True)
             if place is None and texts is not None
         }
-        if self._reader.get("labels") == "class":
+        if given and self._reader.get("labels") == "class":
             given = {**self._with_class_numbers(given)}
         for number, name in enumerate(NAMES):
             if name in given:
@@ -99,7 +102,7 @@ class TextFiles:
                 "is a text; to read files, give one path, or a list of pathlib.Path."
             )
         for position, item in enumerate(_records(data)):
-            yield self._pair(item, position) if self.columns else self._text(item, position)
+            yield self._pair(item, position) if self._columns else self._text(item, position)
 
     def _text(self, item: Any, position: int) -> Record:
         key = str(self._reader.get("text_key", "text"))
@@ -116,34 +119,34 @@ class TextFiles:
         return {key: without_surrogates(item)}
 
     def _pair(self, item: Any, position: int) -> Record:
-        expected = f"({', '.join(self.columns)})"
+        expected = f"({', '.join(self._columns)})"
         if isinstance(item, Mapping):
-            missing = [name for name in self.columns if name not in item]
+            missing = [name for name in self._columns if name not in item]
             if missing:
                 raise ValueError(
                     f"Position {position} has the keys {sorted(map(str, item))}, expected "
                     f"{expected} as the recipe's reader does; {missing[0]!r} is missing."
                 )
-            record = {name: item[name] for name in self.columns}
+            record = {name: item[name] for name in self._columns}
         elif isinstance(item, str) or not isinstance(item, Sequence):
             raise TypeError(
                 f"Expected rows of {expected}, tuples or dicts, got {type(item).__name__} at "
                 f"position {position}."
             )
-        elif len(item) != len(self.columns):
+        elif len(item) != len(self._columns):
             raise ValueError(
                 f"Expected rows of {expected}, got one of {len(item)} at position {position}. "
                 "Another recipe, or keys of its dataset_reader, take other columns."
             )
         else:
-            record = dict(zip(self.columns, item, strict=True))
+            record = dict(zip(self._columns, item, strict=True))
         return {k: without_surrogates(v) if isinstance(v, str) else v for k, v in record.items()}
 
     def _read(self, path: Any) -> Iterator[Record]:
         """Yield the records of files."""
         errors = str(self._reader.get("encoding_errors", "strict"))
         files = source_files(path)
-        if self.columns:
+        if self._columns:
             for row in read_rows(files, encoding_errors=errors):
                 yield self._pair({k: v for k, v in row.values.items() if isinstance(k, str)}, 0)
             return
@@ -184,7 +187,7 @@ class TextFiles:
     def _with_class_numbers(self, given: dict[str, Iterable[Record]]) -> dict[str, list[Record]]:
         """Return the records, with numbers from 0 for classes that are named."""
         rows = {name: list(part) for name, part in given.items()}
-        label = self.columns[-1]
+        label = self._columns[-1]
         every = [row[label] for row in itertools.chain.from_iterable(rows.values())]
         if any(isinstance(one, str) and not one.strip().isdecimal() for one in every):
             numbers = {name: number for number, name in enumerate(sorted(set(map(str, every))))}
@@ -204,15 +207,17 @@ def as_path(data: Any) -> str | list[str] | None:
     return [os.fspath(one) for one in data] if paths and data else None
 
 
-def _columns(reader: Mapping[str, Any]) -> list[str]:
+def _columns_of(reader: Mapping[str, Any]) -> list[str]:
     """Return the names of the columns that the reader "text_pairs" reads, each once, in order."""
     inference = "nli" in (reader.get("format"), reader.get("labels"))
-    anchor, positive = ("premise", "hypothesis") if inference else ("anchor", "positive")
+    usual = ("premise", "hypothesis") if inference else ("anchor", "positive")
     negative = reader.get("negative")
-    columns = [reader.get("anchor") or anchor, reader.get("positive") or positive]
-    columns += negative if isinstance(negative, list) else [negative] if negative else []
+    parts = [reader.get("anchor"), reader.get("positive")]
+    columns = [name if part is None else part for part, name in zip(parts, usual, strict=True)]
+    columns += negative if isinstance(negative, list) else [] if negative is None else [negative]
     if inference or reader.get("labels"):
-        columns.append(reader.get("label") or "label")
+        label = reader.get("label")
+        columns.append("label" if label is None else label)
     numbers = [column for column in columns if not isinstance(column, str)]
     if numbers:
         raise ValueError(
