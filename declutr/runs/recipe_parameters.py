@@ -16,11 +16,13 @@ from allennlp.common import Params
 from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401 - registers the names that recipes use
-from declutr.recipes import recipe_path
+from declutr.recipes import recipe_path, recipes_folder
 from declutr.runs.known_keys import RecipeError, require_known
 
 MODEL_VARIABLE = "TRANSFORMER_MODEL"
 """The Jsonnet variable by which recipes take the pretrained transformer."""
+
+_DEFAULT = "if std.objectHasAll(recipe, 'default_transformer') then recipe.default_transformer"
 
 
 def recipe_parameters(
@@ -35,7 +37,7 @@ def recipe_parameters(
 
     recipe : the path of a recipe, or a name that `declutr.recipes.recipe_path` knows: `"simcse"`.
     model : the pretrained transformer, a folder or a name on the hub. By default it is the
-        environment variable `TRANSFORMER_MODEL`, as for the command.
+        environment variable `TRANSFORMER_MODEL`, or else what the recipe has as default.
     keys : changes, each under the name of a setting of the recipe (`batch_size`, `temperature`: see
         `recipe_settings`) or a key of its configuration (`train_data_path`, `trainer.num_epochs`).
     overrides : changes of the configuration alone, as `allennlp train -o` takes them, also as a
@@ -146,17 +148,28 @@ class _Recipe:
         place = json.dumps(str(self.path), ensure_ascii=False)
         snippet = f"local recipe = import {place}; {expression}"
         try:
-            return json.loads(evaluate_snippet("keys", snippet, ext_vars=self._variables))
+            text = evaluate_snippet(
+                "keys", snippet, ext_vars=self._variables, jpathdir=[str(recipes_folder().parent)]
+            )
         except RuntimeError as error:
-            raise RecipeError(self._told(str(error))) from error
+            if self._lacks_model(error) and expression != _DEFAULT:
+                default = self._run(_DEFAULT)
+                if default is not None:  # as `allennlp train` begins without the variable
+                    self._variables[MODEL_VARIABLE] = default
+                    return self._run(expression)
+            raise RecipeError(self._told(error)) from error
+        return json.loads(text)
 
-    def _told(self, error: str) -> str:
-        first = error.strip().splitlines()[0].removeprefix("RUNTIME ERROR: ")
-        if MODEL_VARIABLE in first and "xternal variable" in first:
+    def _lacks_model(self, error: RuntimeError) -> bool:
+        return f"undefined external variable: {MODEL_VARIABLE}" in str(error)
+
+    def _told(self, error: RuntimeError) -> str:
+        if self._lacks_model(error):
             return (
                 f"{self.path} needs a transformer to begin with. Expected model=, a folder or a "
                 f"name on the hub, or the environment variable {MODEL_VARIABLE}."
             )
+        first = str(error).strip().splitlines()[0].removeprefix("RUNTIME ERROR: ")
         return f"{self.path} could not be evaluated: {first}"
 
 

@@ -54,7 +54,7 @@ def train(
         tuples or dicts of the columns of its reader, or a table (pandas, polars, datasets); classes
         may be named. Texts are kept in `output/texts`. By default, the path that the recipe has.
     model : the pretrained transformer, a folder or a name on the hub; by default the environment
-        variable `TRANSFORMER_MODEL`.
+        variable `TRANSFORMER_MODEL`, or else the recipe's own.
     recipe : the name of a recipe (`declutr recipes` lists them) or the path of a Jsonnet file.
     output : the folder of the run: checkpoints, metrics, `out.log`, and `model.tar.gz`.
     validation : validation data, like `data`; or the share of the data to hold out, such as 0.1.

@@ -97,6 +97,8 @@ def test_the_model_has_to_be_given_and_used(recipe: Path) -> None:
     assert parameters(recipe, temperature=0.05)  # as it is in the recipe
     with pytest.raises(RecipeError, match=r"Expected model=, a folder or a name on the hub, or"):
         recipe_parameters(recipe, keys={"needed": 1})
+    recipe.write_text(RECIPE.replace("{", '{ default_transformer:: "tiny",', 1))
+    assert recipe_parameters(recipe, keys={"needed": 1})["model"]["path"] == "tiny"
     with pytest.raises(RecipeError, match=r"evaluated: Set needed:: to a number\."):
         recipe_parameters(recipe, "tiny")
     recipe.write_text("{trainer: {}}")
