@@ -1,8 +1,10 @@
-"""The plugins under `examples`, as their users run them."""
+"""The plugins and scripts under `examples`, as their users run them."""
 
 import json
 import os
 import random
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,9 @@ TOPICS = {
     "music": ["tuka", "loka", "sami", "vere", "dupi"],
     "trade": ["nono", "mika", "pire", "satu", "velo"],
 }
+
+
+SCRIPTS = sorted(EXAMPLE.parent.glob("domain_adaptation_from_*.py"))
 
 
 def written(file: Path, rows_of_each: int, seed: int) -> Path:
@@ -143,3 +148,50 @@ def test_its_own_project_file() -> None:
     text = (EXAMPLE / "pyproject.toml").read_text()
     assert 'packages = ["topic_classifier"]' in text and '"declutr"' in text
     assert (EXAMPLE / ".allennlp_plugins").read_text().split() == ["topic_classifier"]
+
+
+def made_data(kind: str, folder: Path, documents: list[str]) -> list[str]:
+    """The arguments by which a script reads made-up data that there is something to learn from."""
+    rng = random.Random(0)
+    if kind == "texts":
+        file = folder / "docs.txt"
+        file.write_text("\n".join(documents * 2))
+        return ["--texts", str(file)]
+    words = sorted({word for document in documents for word in document.split()})
+    if kind == "labels":
+        file = folder / "rows.csv"
+        rows = [
+            (" ".join(rng.choices(own, k=6)), topic)
+            for topic, own in TOPICS.items()
+            for _ in "x" * 30
+        ]
+        rng.shuffle(rows)
+        file.write_text("text,label\n" + "".join(f"{text},{topic}\n" for text, topic in rows))
+        return ["--rows", str(file)]
+    file = folder / "pairs.jsonl"
+    pairs = [" ".join(rng.sample(words, 4)) for _ in range(200)]
+    lines = [{"anchor": text, "positive": f"{text} {rng.choice(words)}"} for text in pairs]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return ["--pairs", str(file)]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem.rpartition("_")[2])
+def test_domain_adaptation(
+    script: Path,
+    documents: list[str],
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    arguments = made_data(script.stem.rpartition("_")[2], tmp_path, documents)
+    arguments += ["--model", str(checkpoint), "--output", str(tmp_path / "out")]
+    arguments += ["--epochs", "2", "--learning-rate", "1e-3"]
+    told: list[str] = []
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", [script.name, *arguments])
+        runpy.run_path(str(script), run_name="__main__")
+        told.append(capsys.readouterr().out)
+    assert re.search(r"\nbefore \d+\.\d%, after \d+\.\d%\n$", told[0])
+    assert told[0] == told[1], "the second time, the run is finished and opened"
+    assert str(script.name) in (EXAMPLE.parent / "README.md").read_text()
