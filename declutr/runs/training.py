@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from allennlp.common import Params
+from allennlp.models import Model
+
 from declutr.inference.encoder import Encoder
+from declutr.models.declutr import DeCLUTR
 from declutr.runs.process_state import (
     as_in_a_new_process,
     logging_to_file,
@@ -72,7 +76,8 @@ def train(
 
     # Raises
 
-    `TrainingError` : `output` holds a run with other parameters or texts, or files that are no run.
+    `TrainingError` : `output` holds a run with other parameters or texts, or files that are no run;
+        or the recipe trains no sentence encoder (those of RECLAIM train task models).
     `declutr.runs.known_keys.RecipeError` : the recipe has no such key, or needs a model.
     `declutr.recipes.UnknownRecipe` (a `ValueError`) : there is no such recipe.
     `TypeError`, `ValueError` : the texts are not what the recipe reads.
@@ -82,6 +87,7 @@ def train(
     run = RunFolder(Path(output).expanduser().absolute())
     run.require(resume, force)
     params = recipe_parameters(recipe, model, keys, overrides)
+    _require_encoder(params, recipe)
     if not _running.acquire(blocking=False):
         raise TrainingError("A training runs in this process already, in another thread.")
     try:
@@ -92,6 +98,16 @@ def train(
             return Encoder(output)
     finally:
         _running.release()
+
+
+def _require_encoder(params: Params, recipe: str | os.PathLike) -> None:
+    """Raise `TrainingError` if a recipe trains a model that `Encoder` cannot open."""
+    name = (params.params.get("model") or {}).get("type")
+    if name is None or not issubclass(Model.resolve_class_name(name)[0], DeCLUTR):
+        raise TrainingError(
+            f"The recipe '{recipe}' trains a model of type {name!r}, which is no sentence encoder. "
+            "Train it by `declutr train`, and open it with AllenNLP's `load_archive`."
+        )
 
 
 def _refuse_in_started_process() -> None:

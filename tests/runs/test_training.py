@@ -135,6 +135,12 @@ def test_texts_in_memory_equal_a_file_and_a_finished_run_is_opened(
     assert sorted(place.name for place in moved.iterdir()) == ["config.json", "texts"]
 
 
+def test_a_recipe_that_trains_no_encoder(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="a model of type 'reclaim', which is no sentence"):
+        declutr.train("sst.tsv", model=checkpoint, recipe="reclaim", output=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def crash() -> None:
     raise RuntimeError("The machine is gone.")
 
