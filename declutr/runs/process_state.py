@@ -6,6 +6,7 @@ freely. A training that is called from Python gives all of that back.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -62,6 +63,7 @@ def as_in_a_new_process() -> Iterator[None]:
         ):
             yield
     finally:
+        gc.collect()  # models and trainers refer to each other, and may fill a GPU
         CHOICES.forget()
         CHOICES.adopt(kernels)
         if torch.get_num_threads() != threads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import logging
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from allennlp.training.util import make_vocab_from_params
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
+from declutr.archives import RUN
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.files import write_whole
@@ -29,6 +31,10 @@ TEXTS = "texts"
 """The folder of texts that were given in memory, in the folder of the run."""
 
 _NEW_TEXTS = "texts.new"
+_BEFORE_TRAINING = {
+    *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, "out.log"),
+    *(f"out_worker{rank}.log" for rank in range(64)),
+}
 _PATHS = ("train_data_path", "validation_data_path")
 # AllenNLP compares these itself, and accepts equivalent ones (`declutr.bridge.additions`).
 _COMPARED_ELSEWHERE = ("distributed", "trainer.type", "trainer.read_every")
@@ -52,8 +58,22 @@ class RunFolder:
         self._folder = folder
 
     @property
+    def _names(self) -> set[str]:
+        return set(os.listdir(self._folder)) if self._folder.exists() else set()
+
+    @property
+    def _is_run(self) -> bool:
+        """Whether the folder is of a run. A transformer has a `config.json`, too."""
+        try:
+            config = json.loads((self._folder / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(config, dict) and {"trainer", "dataset_reader"} <= config.keys()
+
+    @property
     def _begun(self) -> bool:
-        return (self._folder / CONFIG).is_file()
+        """Whether there is something to go on with: anything that is not there before training."""
+        return self._is_run and not self._names <= _BEFORE_TRAINING
 
     def require(self, resume: bool | str, force: bool) -> None:
         """Raise `TrainingError` if what is in the folder does not go with these parameters."""
@@ -68,17 +88,12 @@ class RunFolder:
                 f"There is a run in '{self._folder}'. Choose another output, or remove it with "
                 "force=True."
             )
-        others = self._others()
-        if others and not self._begun:
+        others = self._names - {TEXTS, _NEW_TEXTS}
+        if others and not self._is_run:
             raise TrainingError(
                 f"'{self._folder}' is no run, but holds files: {', '.join(sorted(others)[:3])}. "
                 "Choose another output, or an empty folder."
             )
-
-    def _others(self) -> set[str]:
-        if not self._folder.exists():
-            return set()
-        return {place.name for place in self._folder.iterdir()} - {TEXTS, _NEW_TEXTS}
 
     def prepare(self, params: Params, data: Any, validation: Any, force: bool) -> bool:
         """Write texts and the configuration, and return whether there is anything to train.
@@ -122,7 +137,7 @@ class RunFolder:
             if all(file.is_file() for file in done):
                 return False
         else:
-            if force:
+            if self._is_run:
                 self._clear(params, {str(self._folder / TEXTS / name) for name in written})
             shutil.rmtree(self._folder / TEXTS, ignore_errors=True)
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -165,8 +180,8 @@ class RunFolder:
         inside = sorted(text for text in named if self._holds(text))
         if inside:
             raise TrainingError(
-                f"force=True would remove {inside[0]!r}, which this run needs: it lies in "
-                f"'{self._folder}'. Choose another output."
+                f"To begin anew in '{self._folder}' would remove {inside[0]!r}, which this run "
+                "needs. Choose another output."
             )
         for place in self._folder.iterdir() if self._folder.exists() else ():
             if place.name == _NEW_TEXTS:

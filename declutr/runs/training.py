@@ -95,7 +95,7 @@ def train(
             if run.prepare(params, data, validation, force):
                 with as_in_a_new_process(), logging_to_file():
                     run.train(params)
-            return Encoder(output)
+            return Encoder(os.path.expanduser(output))
     finally:
         _running.release()
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -15,10 +16,12 @@ import numpy as np
 import pytest
 import torch
 from allennlp.training import TrainerCallback
+from torch.multiprocessing.spawn import ProcessExitedException
 
 import declutr
 from declutr.recipes import recipe_path
 from declutr.runs.run_folder import TrainingError
+from declutr.runs.training import _running
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +131,67 @@ def test_texts_in_memory_equal_a_file_and_a_finished_run_is_opened(
     with pytest.raises(TrainingError, match=r"There is a run in .* or remove it with force=True"):
         train(documents, checkpoint, moved, resume=False)
     own = [Path(moved / "texts" / "train.jsonl")]
-    with pytest.raises(TrainingError, match=r"force=True would remove '.*train.jsonl', which this"):
+    with pytest.raises(TrainingError, match=r"anew in .* would remove '.*train.jsonl', which this"):
         train(own, checkpoint, moved, force=True)
     with pytest.raises(ZeroDivisionError):
         train(documents[:-1], checkpoint, moved, force=True)
     assert sorted(place.name for place in moved.iterdir()) == ["config.json", "texts"]
+    with pytest.raises(ZeroDivisionError):  # nothing was trained, so there is nothing to go on with
+        train(documents, checkpoint, moved, num_epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"resume": "yes"}, "resume is 'yes', expected 'auto', True or False"),
+        ({"resume": True}, "There is no run in '.*' that could be gone on with"),
+        ({"resume": True, "force": True}, "go on with a run, or remove it"),
+        ({}, "'.*' is no run, but holds files: holiday.jpg. Choose another output"),
+        ({"force": True}, "'.*' is no run, but holds files: holiday.jpg. Choose another output"),
+    ],
+)
+def test_refused_folders(given: Any, message: str, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(TrainingError, match=message):
+        train(["a text"], checkpoint, tmp_path, **given)
+    assert [place.name for place in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_transformer_is_no_run(force: bool, checkpoint: Path) -> None:
+    names = sorted(os.listdir(checkpoint))
+    with pytest.raises(TrainingError, match=r"is no run, but holds files: config\.json, "):
+        train(["a text"], checkpoint, checkpoint, force=force)
+    assert sorted(os.listdir(checkpoint)) == names
+
+
+def test_no_data_and_data_that_are_no_texts(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"Got nothing to train on\. Expected data, a path or"):
+        train(None, checkpoint, tmp_path / "run")
+    with pytest.raises(TypeError, match="Expected strings, got NoneType at position 1"):
+        train(["a", None], checkpoint, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_of_a_training(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run the script of the caller once more, which must not train there."""
+
+    def lost(*args: Any, **kwargs: Any) -> None:
+        raise ProcessExitedException("process 0 terminated with exit code 1", 0, 1, 1)
+
+    monkeypatch.setattr("declutr.runs.run_folder.train_model", lost)
+    with pytest.raises(TrainingError, match=r"exit code 1\).*under `if __name__ == "):
+        train(["a text"], checkpoint, tmp_path / "run", distributed={"cuda_devices": [-1, -1]})
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(TrainingError, match="while a process of its training starts"):
+        train(["a text"], checkpoint, tmp_path / "other")
+
+
+def test_one_training_at_a_time(checkpoint: Path, tmp_path: Path) -> None:
+    with _running, pytest.raises(TrainingError, match="runs in this process already"):
+        train(["a text"], checkpoint, tmp_path)
 
 
 def test_a_recipe_that_trains_no_encoder(checkpoint: Path, tmp_path: Path) -> None:
