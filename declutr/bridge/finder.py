@@ -128,19 +128,11 @@ def _is_needed(name: str) -> bool:
     switch stands in if it is not installed.
     """
     if name == "allennlp":
+        from declutr.bridge.lending import is_installed
+
         return not is_installed("spacy")
     torch = sys.modules.get("torch")
     if not name.startswith("allennlp.") or torch is None or "transformers" not in sys.modules:
         return False
     major = str(getattr(torch, "__version__", "0")).split(".")[0]
     return major.isdigit() and int(major) >= 2
-
-
-def is_installed(package: str) -> bool:
-    """Return whether a package can be found, without importing it."""
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(package) is not None
-    except (ImportError, ValueError):  # ValueError: something made a module of that name
-        return sys.modules.get(package) is not None

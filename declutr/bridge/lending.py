@@ -7,7 +7,9 @@ The names are removed again afterwards. Packages that AllenNLP can do without ha
 import builtins
 import contextlib
 import importlib
+import importlib.util
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -177,6 +179,14 @@ def _stand_in_modules(
             value = given.get(dotted_name.partition(".")[2]) or absent(dotted_name, how)
             setattr(modules[path], name, value)
     return modules
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be found, without importing it."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # ValueError: something made a module of that name
+        return sys.modules.get(package) is not None
 
 
 class MissingPackage(ImportError):

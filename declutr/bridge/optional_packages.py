@@ -9,8 +9,7 @@ import contextlib
 from types import ModuleType
 
 from declutr.bridge import deferral
-from declutr.bridge.finder import is_installed
-from declutr.bridge.lending import Layout, stand_in
+from declutr.bridge.lending import Layout, is_installed, stand_in
 
 
 def spacy() -> contextlib.AbstractContextManager[None]:

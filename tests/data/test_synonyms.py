@@ -81,5 +81,7 @@ def test_from_wordnet_without_its_data_is_refused(corpora: Any) -> None:
 
 def test_from_wordnet_without_nltk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.corpus", None)
-    with pytest.raises(NoSynonyms, match=r"nltk, which is not installed\. Install nltk"):
+    with pytest.raises(
+        NoSynonyms, match=r"nltk, which is not installed\. Run `pip install 'declutr\[nltk\]'`"
+    ):
         from_wordnet()
