@@ -175,11 +175,11 @@ def run_block(block: Block, names: dict[str, object], monkeypatch: pytest.Monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_every_block_of_a_page(
-    page: str, here: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, here: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     (file,) = (known for known in PAGES if known.name == page)
     if page not in ("README.md", "TRAINING.md"):  # These train what they go on with.
-        shutil.copytree(trained, here / "output")
+        shutil.copytree(request.getfixturevalue("trained"), here / "output")
     names: dict[str, object] = {"texts": ["ka lo mi", "tu re"]}
     for block in blocks(file.read_text(encoding="utf-8")):
         run_block(block, names, monkeypatch)
