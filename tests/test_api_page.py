@@ -4,7 +4,6 @@ import inspect
 import re
 import runpy
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ import declutr.objectives
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "API.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `((?:from|import) [^`]+)` \| (.+?) \| (.*?) ?\|$", PAGE, re.MULTILINE)
-
-# Rows of branches that are not merged yet.
-COMING = {"train", "recipe_names", "recipe_path"} - {
-    *declutr.__all__,
-    *(("recipe_names", "recipe_path") if find_spec("declutr.recipes") else ()),
-}
 
 
 def imported(statement: str) -> dict[str, Any]:
@@ -45,8 +38,6 @@ def has(found: Any, member: str) -> bool:
 
 @pytest.mark.parametrize(("statement", "members"), [(row[0], row[2]) for row in ROWS])
 def test_every_import_works_and_has_its_members(statement: str, members: str) -> None:
-    if statement.rpartition(" ")[2] in COMING:
-        pytest.skip("not merged yet")
     found = imported(statement)
     assert found
     missing = [
@@ -67,7 +58,7 @@ def test_every_row_is_read() -> None:
 def test_what_the_package_exports_is_supported() -> None:
     prefix = "from declutr import "
     listed = {row[0].removeprefix(prefix) for row in ROWS if row[0].startswith(prefix)}
-    assert set(declutr.__all__) == listed - COMING
+    assert set(declutr.__all__) == listed
 
 
 def test_pages_list_what_the_package_has() -> None:

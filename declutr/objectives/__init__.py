@@ -12,7 +12,7 @@ import declutr.components  # finds objectives and miners by their registered nam
 from declutr.system import attributes_on_demand
 
 if TYPE_CHECKING:
-    from declutr.objectives.distances import jensen_shannon as jensen_shannon
+    from declutr.objectives.distances import *
     from declutr.objectives.library.pytorch_metric_learning import *
     from declutr.objectives.memories.cross_batch_memory import *
     from declutr.objectives.memories.feature_bank import *
