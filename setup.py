@@ -94,6 +94,8 @@ setup(
     name="declutr",
     version=version(),
     description="Self-supervised sentence embeddings: DeCLUTR and its family, for AllenNLP",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",
     package_dir={"": "."},  # an editable install is then a plain path, and costs nothing at start
@@ -101,10 +103,7 @@ setup(
     package_data={"declutr": ["py.typed"]},  # type checkers of others read our annotations
     cmdclass={"build_py": BuildWithPth},
     # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
-    # resolved beside these, so `pip install --no-deps allennlp==2.10.1` puts it there. What it
-    # imports for training on text is listed instead, at releases that exist for today's Pythons.
-    # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
-    # resolved beside these, so `pip install --no-deps allennlp==2.10.1` puts it there. What it
+    # resolved beside these, so `declutr setup` puts it there. What it
     # imports for training on text is listed instead, at releases that exist for today's Pythons.
     # `make test-lowest` tests the lowest ones.
     install_requires=[

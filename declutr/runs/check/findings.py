@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
 
 from declutr.system.nearest import listed, nearest
 
@@ -41,6 +42,18 @@ class Finding:
     message: str
 
 
+def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted paths and values below a path; a list without objects is one value."""
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from parts_of(one, join(path, key))
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            yield from parts_of(one, join(path, number))
+    else:
+        yield path, value
+
+
 def plain(value: Any) -> Any:
     """Return a default as JSON can say it: an object becomes the name of its class."""
     if isinstance(value, Lazy):
@@ -69,6 +82,10 @@ def problem_of_type(base: type, name: Any, names: list[str]) -> str | None:
     if not isinstance(name, str):
         return f"Expected the name of a {base.__name__}, got {name!r}."
     if name in names or "." in name:
+        try:
+            base.resolve_class_name(name)  # type: ignore[attr-defined]
+        except (ConfigurationError, ImportError) as error:
+            return str(error)
         return None
     near = nearest(name, names)
     meant = f" Did you mean '{near}'?" if near else ""

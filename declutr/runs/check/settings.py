@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Union
 
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.from_params import can_construct_from_params, remove_optional
 
 from declutr.runs.check.constructors import (
@@ -28,6 +27,7 @@ from declutr.runs.check.findings import (
     Setting,
     elsewhere,
     join,
+    parts_of,
     plain,
     problem_of_type,
 )
@@ -96,17 +96,12 @@ class Walk:
             if problem:
                 self.wrong(join(path, "type"), problem)
                 name = nearest(str(name), names)
-                if name is None:
+                if name in (None, named):
                     self.raw(given, path)
                     return
             of = None if named is not None else base.__name__
             self.settings.append(Setting(join(path, "type"), name, of))
-            try:
-                cls, method = base.resolve_class_name(name)  # type: ignore[attr-defined]
-            except (ConfigurationError, ImportError) as error:
-                self.wrong(join(path, "type"), str(error))
-                self.raw(given, path)
-                return
+            cls, method = base.resolve_class_name(name)  # type: ignore[attr-defined]
             constructor = getattr(cls, method) if method else None
         if not inspect.isclass(cls) or (builds_itself(cls) and hasattr(cls, "from_params")):
             self.raw(given, path)  # only the class knows what it takes
@@ -175,11 +170,9 @@ class Walk:
             for key, one in value.items():
                 self.of_argument(args[-1], one, join(path, key), extras)
         elif origin is tuple and buildable and isinstance(value, list) and Ellipsis not in args:
-            for number, (arg, one) in enumerate(zip(args, value, strict=False)):
-                self.of_argument(arg, one, join(path, number), extras)
+            self._of_list(args, value, path, extras)
         elif origin in _LISTS and buildable and isinstance(value, list) and value:
-            for number, one in enumerate(value):
-                self.of_argument(args[0], one, join(path, number), extras)
+            self._of_list(args * len(value), value, path, extras)
         elif origin in (*_MAPPINGS, *_LISTS) and buildable and isinstance(value, (int, float, str)):
             kind = "an object" if origin in _MAPPINGS else "a list"
             self.wrong(path, f"Expected {kind}, got {value!r}.")
@@ -208,21 +201,26 @@ class Walk:
                 break
             is_object = isinstance(value, Mapping) and arg not in _SCALARS
             tries.append(walk) if not is_object else tries.insert(0, walk)
-        best = min(tries, key=lambda walk: len(walk.findings))
-        self.settings += best.settings
-        self.misplaced += [len(self.findings) + place for place in best.misplaced]
-        self.findings += best.findings
+        self._add(min(tries, key=lambda walk: len(walk.findings)))
+
+    def _of_list(
+        self, kinds: tuple, values: list, path: str, extras: frozenset[str] | None
+    ) -> None:
+        walk = Walk()
+        for number, (kind, one) in enumerate(zip(kinds, values, strict=False)):
+            walk.of_argument(kind, one, join(path, number), extras)
+        if all(kind in _SCALARS for kind in kinds):  # a pair of numbers is one setting
+            walk.settings = [Setting(path, values)]
+        self._add(walk)
+
+    def _add(self, walk: Walk) -> None:
+        self.settings += walk.settings
+        self.misplaced += [len(self.findings) + place for place in walk.misplaced]
+        self.findings += walk.findings
 
     def raw(self, value: Any, path: str) -> None:
         """Add a value whose meaning only its class knows, key by key."""
-        if isinstance(value, Mapping) and value:
-            for key, one in value.items():
-                self.raw(one, join(path, key))
-        elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-            for number, one in enumerate(value):
-                self.raw(one, join(path, number))
-        else:
-            self.settings.append(Setting(path, value))
+        self.settings += [Setting(place, one) for place, one in parts_of(value, path)]
 
 
 def walk_through(config: Mapping[str, Any]) -> Walk:

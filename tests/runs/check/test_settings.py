@@ -118,6 +118,17 @@ def test_values_of_other_kinds_are_wrong() -> None:
     }
 
 
+def test_a_list_of_numbers_is_one_setting() -> None:
+    settings = walk_through(changed(trainer__optimizer__betas=[0.9, 0.98])).settings
+    assert [one.value for one in settings if "betas" in one.path] == [[0.9, 0.98]]
+    assert list(found(trainer__optimizer__betas=[0.9, "x"])) == ["trainer.optimizer.betas.1"]
+
+
+def test_a_class_that_cannot_be_imported_is_found() -> None:
+    messages = found(model__loss={"type": "nowhere.at.All"})
+    assert "unable to import module nowhere.at" in messages["model.loss.type"]
+
+
 def test_a_missing_key_is_found() -> None:
     config = changed()
     del config["model"]["text_field_embedder"], config["train_data_path"]

@@ -64,5 +64,5 @@ def test_a_configuration_in_json_has_lines_as_well(tmp_path: Path) -> None:
 
 
 def test_errors_of_jsonnet_are_raised(recipe: Path) -> None:
-    with pytest.raises(RuntimeError, match="undefined external variable: MODEL"):
+    with pytest.raises(RuntimeError, match="takes the variable MODEL, which is not set"):
         RecipeSources(recipe, {})
