@@ -23,7 +23,7 @@ KEEP = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 LOWEST = .venv-lowest
 LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
 
-.PHONY: help install train test test-fast test-compat test-lowest test-pythons constraints
+.PHONY: help install train test test-fast test-long test-compat test-lowest test-pythons constraints
 .PHONY: lint docs clean
 
 help:  ## say what there is
@@ -42,11 +42,14 @@ $(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
 train: install  ## train on the docstrings of the installed packages, embed, and show what it gave
 	$(BIN)/python scripts/quickstart.py $(ARGS)
 
-test: install  ## run all tests
+test: install  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
 test-fast: install  ## run the tests that start no process and train nothing, in about two minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TESTS)
+
+test-long: install  ## run the tests marked `long`, which repeat on more cases what others show
+	$(BIN)/python -m pytest -n $(WORKERS) -m long $(TESTS)
 
 test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"

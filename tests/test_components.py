@@ -59,7 +59,7 @@ CONSTRUCTORS = {
     ("Tokenizer", "declutr"): "from_archive",
     ("Trainer", "declutr"): "from_partial_objects",
 }
-MOST_MODULES = 70
+MOST_MODULES = 75
 """How many modules of this package opening an archive may import; 1.5.0 imported 167."""
 
 
@@ -180,9 +180,10 @@ def test_help_lists_the_commands() -> None:
         [sys.executable, "-m", "declutr", "--help"], capture_output=True, text=True, check=True
     )
     for name in RELEASED["Subcommand"].split():
-        assert re.search(rf"^    {name}\s", done.stdout, re.MULTILINE), name
+        assert re.search(rf"^  {name}\s", done.stdout, re.MULTILINE), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["declutr.plugin", "declutr.models.declutr", "declutr.model"])
 def test_modules_may_be_imported_in_any_order(first: str) -> None:
     words = ran(f"""

@@ -80,6 +80,7 @@ def test_the_device_is_as_strict_as_cuda() -> None:
     run("pytest", "-q", "-p", "tests.pretend_gpu.plugin", "tests/pretend_gpu/checks.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PROCESSES))
 def test_every_recipe_trains_validates_and_embeds(part: int, tmp_path: Path) -> None:
     names = recipe_names()[part::PROCESSES]

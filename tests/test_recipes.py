@@ -37,6 +37,24 @@ from tests.training.test_exact_resume import differences, metrics_of
 RECIPE_FILES = [recipe_path(name) for name in recipe_names()]
 TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained"]
 
+# Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
+KINDS = {
+    *(
+        "declutr",
+        "mlm_only",
+        "quickstart",
+        "with_evaluation/scd_selected",
+        "labelled/sbert_softmax",
+    ),
+    *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
+    *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
+    *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_vae"),
+}
+RESUMED = [recipe_path(name) for name in sorted(KINDS)]
+OTHERS_RESUMED = [
+    pytest.param(recipe, marks=pytest.mark.long) for recipe in TRAINED if recipe not in RESUMED
+]
+
 NORMALISATIONS = (torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.modules.batchnorm._NormBase)
 
 STEP = 7  # where a run is killed: in the middle of its first epoch
@@ -132,7 +150,7 @@ def assert_decay_spares_norms_and_biases(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", TRAINED, ids=name_of)
+@pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS_RESUMED], ids=name_of)
 def test_recipe_trains_resumes_and_embeds(
     recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

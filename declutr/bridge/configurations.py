@@ -5,6 +5,7 @@ together with the bridge. Each function takes a module of AllenNLP right after i
 returns whether it changed anything.
 """
 
+import contextlib
 import functools
 import importlib
 import shutil
@@ -27,7 +28,10 @@ def named_recipes(module: ModuleType) -> bool:
 
     @replaces(module)
     def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
-        return importlib.import_module(EVALUATION).found(original, place, *args, **kwargs)
+        try:
+            return original(place, *args, **kwargs)
+        except FileNotFoundError:
+            return importlib.import_module(EVALUATION).found(original, place, *args, **kwargs)
 
     return True
 
@@ -45,12 +49,18 @@ def default_transformers(module: ModuleType) -> bool:
     @replaces(module)
     def evaluate_file(original: Any, filename: str, ext_vars: Any = (), **others: Any) -> str:
         evaluate = functools.partial(original, **others)
+        if str(filename).endswith(".json"):  # of a trained model: it takes nothing from recipes
+            with contextlib.suppress(RuntimeError):
+                return evaluate(filename, ext_vars=dict(ext_vars))
         return importlib.import_module(EVALUATION).evaluated(evaluate, filename, dict(ext_vars))
 
     @replaces(module)
     def evaluate_snippet(original: Any, name: str, text: str, **others: Any) -> str:
-        evaluation = importlib.import_module(EVALUATION)
-        return evaluation.evaluated_overrides(original, name, text, **others)
+        try:
+            return original(name, text, **others)
+        except RuntimeError:
+            evaluation = importlib.import_module(EVALUATION)
+            return evaluation.evaluated_overrides(original, name, text, **others)
 
     return True
 

@@ -72,8 +72,6 @@ def cached_path() -> contextlib.AbstractContextManager[None]:
 
     Can be removed when cached-path installs and imports these clients only for their URLs.
     """
-    from declutr.bridge import local_paths
-
     layout: Layout = {
         "": (
             *("cached_path", "is_url_or_existing_file", "filename_to_url"),
@@ -84,6 +82,10 @@ def cached_path() -> contextlib.AbstractContextManager[None]:
         "file_lock": ("FileLock",),
         "meta": ("Meta",),
     }
+    if is_installed("cached_path"):
+        return stand_in("cached_path", layout, get("remote"))
+    from declutr.bridge import local_paths
+
     given = {
         "cached_path": local_paths.cached_path,
         "is_url_or_existing_file": local_paths.is_url_or_existing_file,

@@ -20,7 +20,6 @@ from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
 from declutr.system import raised_as
-from declutr.system.nearest import of_wrong_keys
 
 if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is read.
     from declutr.data.document_rows import DocumentFiles
@@ -80,6 +79,8 @@ class RowReader(DatasetReader):
             own = inspect.signature(type(self).__init__).parameters
             shared = inspect.signature(RowReader.__init__).parameters
             known = dict.fromkeys([*own, *shared])
+            from declutr.system.nearest import of_wrong_keys
+
             told = of_wrong_keys(unknown, [key for key in known if key not in _NO_KEYS])
             raise ConfigurationError(
                 f"Extra parameters passed to {type(self).__name__}: {unknown}. {told}"

@@ -91,7 +91,8 @@ def test_earlier_paths_give_the_same_configuration() -> None:
 @pytest.mark.slow
 def test_a_wheel_carries_the_recipes(tmp_path: Path) -> None:
     """And a package made of it finds them without the clone."""
-    ours = ("declutr", "training_config", "setup.py", "pyproject.toml", "declutr_bridge.pth")
+    ours = ["declutr", "training_config", "setup.py", "pyproject.toml", "declutr_bridge.pth"]
+    ours.append("README.md")
     for name in ours:
         copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
         copy(TOP / name, tmp_path / name)

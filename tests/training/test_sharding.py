@@ -353,6 +353,7 @@ def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_nodes_equal_two_processes_of_one(
     results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
