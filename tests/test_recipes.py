@@ -322,7 +322,8 @@ def documented() -> dict[str, list[str]]:
 def assert_optimised_as_documented(recipe: Path, config: dict[str, Any]) -> None:
     assert described(config["trainer"]) == documented()[recipe.stem]
     comments = [line for line in recipe.read_text().splitlines() if line.startswith("// Optimizer")]
-    assert len(comments) == (0 if config["dataset_reader"]["type"] == "declutr" else 1)
+    expected = 0 if config["dataset_reader"]["type"] == "declutr" else 1
+    assert len(comments) == expected, f"{recipe.name}: lines that begin with '// Optimizer: '"
 
 
 def test_no_optimizer_is_documented_of_a_recipe_that_is_not_there() -> None:
