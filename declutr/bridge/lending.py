@@ -127,23 +127,25 @@ def stand_in(
 _LOCK = threading.Lock()
 _OFFERED: list[dict[str, ModuleType]] = []
 _python_import = builtins.__import__
+_is_in_place = False  # also while another function that replaced `_import` since calls it
 
 
 @contextlib.contextmanager
 def _imported_by_allennlp(modules: dict[str, ModuleType]) -> Iterator[None]:
     """Let the import statements of AllenNLP's modules find these modules within this context."""
-    global _python_import
+    global _is_in_place, _python_import
     with _LOCK:
         _OFFERED.append(modules)
-        if builtins.__import__ is not _import:
+        if not _is_in_place:
             _python_import, builtins.__import__ = builtins.__import__, _import
+            _is_in_place = True
     try:
         yield
     finally:
         with _LOCK:
             _OFFERED.remove(modules)
             if not _OFFERED and builtins.__import__ is _import:
-                builtins.__import__ = _python_import
+                builtins.__import__, _is_in_place = _python_import, False
 
 
 def _import(
@@ -155,7 +157,7 @@ def _import(
 ) -> ModuleType:
     importer, package = str((globals or {}).get("__name__")), name.partition(".")[0]
     if level == 0 and importer.partition(".")[0] == "allennlp":
-        for modules in _OFFERED:
+        for modules in tuple(_OFFERED):  # other threads change it
             if package in modules and name not in modules:
                 raise modules[package].missing(name)  # type: ignore[attr-defined]
             if package in modules:

@@ -81,7 +81,7 @@ def entries(cache: Path) -> list[Entry]:
             kind = _kind(path)
             size, used = (0, 0.0) if kind is None else _size_and_use(path)
             found.append(Entry(path, kind, size, used, _about(path, kind)))
-        except FileNotFoundError:  # Another process has just removed it.
+        except (FileNotFoundError, PermissionError):  # just removed, or not of this user
             continue
     return sorted(found, key=lambda entry: (-entry.size, entry.path))
 
@@ -129,7 +129,7 @@ def _kind(path: Path) -> str | None:
         if _TEMPORARY.fullmatch(name):
             return "unfinished"
         return {"digests.json": "digests", "kernels.json": "timings"}.get(name)
-    if not _is_of_ours(path):
+    if not path.is_dir() or not _is_of_ours(path):
         return None
     begun = name.startswith("unfinished-") if in_tables else _PARTIAL.fullmatch(name)
     if begun or name.endswith(_REMOVED):

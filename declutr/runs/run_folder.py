@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import filecmp
+import glob
 import json
 import logging
 import os
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,10 @@ _BEFORE_TRAINING = {
     *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, "out.log"),
     *(f"out_worker{rank}.log" for rank in range(64)),
 }
+_OF_RUNS = (  # what AllenNLP and this package write into the folder of a run
+    *(*_BEFORE_TRAINING, FINISHED, ARCHIVE, "*.th", "metrics*.json", "out*.log", "log"),
+    *("evaluations", "whitening*", "model_state_*", "training_state_*", "*.tmp"),
+)
 _PATHS = ("train_data_path", "validation_data_path")
 # AllenNLP compares these itself, and accepts equivalent ones (`declutr.bridge.additions`).
 _COMPARED_ELSEWHERE = ("distributed", "trainer.type", "trainer.read_every")
@@ -88,12 +94,23 @@ class RunFolder:
                 f"There is a run in '{self._folder}'. Choose another output, or remove it with "
                 "force=True."
             )
-        others = self._names - {TEXTS, _NEW_TEXTS}
+        if _NEW_TEXTS in self._names and not self._are_texts(_NEW_TEXTS):
+            raise TrainingError(
+                f"'{self._folder / _NEW_TEXTS}' is in the way of texts that are written. Move it."
+            )
+        others = {name for name in self._names if not self._are_texts(name)}
         if others and not self._is_run:
             raise TrainingError(
                 f"'{self._folder}' is no run, but holds files: {', '.join(sorted(others)[:3])}. "
                 "Choose another output, or an empty folder."
             )
+
+    def _are_texts(self, name: str) -> bool:
+        """Return whether an entry of the folder is one of texts, and holds nothing else."""
+        place = self._folder / name
+        if name not in (TEXTS, _NEW_TEXTS) or place.is_symlink() or not place.is_dir():
+            return False
+        return {file.removesuffix(".tmp") for file in os.listdir(place)} <= set(NAMES)
 
     def prepare(self, params: Params, data: Any, validation: Any, force: bool) -> bool:
         """Write texts and the configuration, and return whether there is anything to train.
@@ -137,8 +154,9 @@ class RunFolder:
             if all(file.is_file() for file in done):
                 return False
         else:
+            self._require_disposable(params, {str(self._folder / TEXTS / name) for name in written})
             if self._is_run:
-                self._clear(params, {str(self._folder / TEXTS / name) for name in written})
+                self._clear()
             shutil.rmtree(self._folder / TEXTS, ignore_errors=True)
             self._folder.mkdir(parents=True, exist_ok=True)
             if written:
@@ -174,8 +192,13 @@ class RunFolder:
                 "to go on, with force=True to remove it and begin anew, or with another output."
             )
 
-    def _clear(self, params: Params, coming: set[str]) -> None:
-        """Remove an earlier run from the folder; files that are written afterwards are `coming`."""
+    def _require_disposable(self, params: Params, coming: set[str]) -> None:
+        """Raise `TrainingError` if to begin anew would remove data, or what is not of a run.
+
+        # Parameters
+
+        coming : the paths of files that are written afterwards.
+        """
         named = set(strings_in(params.params)) - coming
         inside = sorted(text for text in named if self._holds(text))
         if inside:
@@ -183,6 +206,24 @@ class RunFolder:
                 f"To begin anew in '{self._folder}' would remove {inside[0]!r}, which this run "
                 "needs. Choose another output."
             )
+        texts = {TEXTS, _NEW_TEXTS}
+        others = sorted(
+            name
+            for name in self._names
+            if not (
+                self._are_texts(name)
+                if name in texts
+                else any(fnmatch(name, pattern) for pattern in _OF_RUNS)
+            )
+        )
+        if others:
+            raise TrainingError(
+                f"To begin anew in '{self._folder}' would remove {', '.join(others[:3])}, which no "
+                "training writes. Move it away, or choose another output."
+            )
+
+    def _clear(self) -> None:
+        """Remove an earlier run from the folder."""
         for place in self._folder.iterdir() if self._folder.exists() else ():
             if place.name == _NEW_TEXTS:
                 continue
@@ -194,7 +235,9 @@ class RunFolder:
     def _holds(self, text: str) -> bool:
         try:
             place = Path(text).expanduser().resolve()
-            return place.is_relative_to(self._folder.resolve()) and place.exists()
+            if not place.is_relative_to(self._folder.resolve()):
+                return False
+            return place.exists() or any(glob.iglob(str(place), recursive=True))
         except (OSError, ValueError):  # no name of a file
             return False
 

@@ -193,3 +193,21 @@ def test_huggingface_adamw_is_the_optimizer_of_the_bridge() -> None:
     built = Optimizer.by_name("huggingface_adamw")([("w", weight)], correct_bias=False, lr=0.5)
     assert built.defaults["correct_bias"] is False and built.defaults["eps"] == 1e-8
     assert pickle.loads(pickle.dumps(type(built))) is HuggingfaceAdamWOptimizer
+
+
+def test_a_wrapper_of_the_import_that_stays_does_not_recurse() -> None:
+    """Tools that watch imports may replace `__import__` while stand-ins are lent."""
+    before = builtins.__import__
+    try:
+        with lending.stand_in("not_there_at_all", {}):
+            lent = builtins.__import__
+
+            def watched(*args: object, **kwargs: object) -> object:
+                return lent(*args, **kwargs)
+
+            builtins.__import__ = watched
+        with lending.stand_in("not_there_at_all", {}):
+            import colorsys
+        assert colorsys.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
+    finally:
+        builtins.__import__, lending._is_in_place = before, False

@@ -206,3 +206,9 @@ def test_a_corpus_that_is_damaged_is_listed_as_such(cache: Path) -> None:
     (write_store(cache / NAME) / "meta.json").write_text("{")
     (entry,) = entries(cache)
     assert entry.kind == "corpus" and "damaged" in entry.about
+
+
+def test_a_pipe_in_the_cache_is_not_of_ours(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (entry,) = entries(tmp_path)
+    assert entry.kind is None
