@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What became of an entry: `kept` is the reason why it is still there, or `None`."""
+    """The result of removing an entry: `kept` is the reason why it is still there, or `None`."""
 
     entry: Entry
     kept: str | None

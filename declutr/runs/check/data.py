@@ -29,7 +29,7 @@ _SAYING = ("declutr.corpus.text_pairs", "declutr.data.pair_rows", "declutr.task_
 
 @dataclass
 class DataFigures:
-    """What a reader and its data loader make of the data at a path.
+    """The rows and batches that a reader and its loader make of the data at a path.
 
     # Parameters
 
@@ -59,7 +59,7 @@ class DataFigures:
 
 @dataclass(frozen=True)
 class DataRead:
-    """What reading the data of a run gave.
+    """The figures of the data of a run, as its reader gives them.
 
     # Parameters
 

@@ -47,7 +47,7 @@ class SourcedSetting:
 
 @dataclass
 class Report:
-    """What the check of a recipe found.
+    """The settings, findings and figures of one check of a recipe.
 
     # Parameters
 
