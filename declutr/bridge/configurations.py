@@ -30,8 +30,8 @@ def named_recipes(module: ModuleType) -> bool:
     def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return original(place, *args, **kwargs)
-        except FileNotFoundError:
-            return importlib.import_module(EVALUATION).found(original, place, *args, **kwargs)
+        except FileNotFoundError as error:
+            return importlib.import_module(EVALUATION).named_recipe(place, error)
 
     return True
 
@@ -58,9 +58,9 @@ def default_transformers(module: ModuleType) -> bool:
     def evaluate_snippet(original: Any, name: str, text: str, **others: Any) -> str:
         try:
             return original(name, text, **others)
-        except RuntimeError:
+        except RuntimeError as error:
             evaluation = importlib.import_module(EVALUATION)
-            return evaluation.evaluated_overrides(original, name, text, **others)
+            raise evaluation.error_of_overrides(text, error) from error
 
     return True
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from declutr.deprecations import Deprecated
 from declutr.recipes import FOLDER, moved_to, recipe_path, recipes_folder
 from declutr.recipes.copies import imported_files
 
@@ -30,25 +31,22 @@ class UndefinedVariable(RecipeError):
     """Error of a recipe that takes a variable which is not set."""
 
 
-def found(find: Callable[..., Any], place: os.PathLike | str, *args: Any, **kwargs: Any) -> Any:
-    """Return the local path of a configuration: of a file, a URL, or a recipe by its name.
+def named_recipe(place: os.PathLike | str, missing: FileNotFoundError) -> str:
+    """Return the path of the recipe of this package whose name was given where no file is.
 
     # Parameters
 
-    find : AllenNLP's `cached_path`, which is asked first, with all arguments.
     place : what the user gave.
+    missing : the error of AllenNLP, which found nothing there.
 
     # Raises
 
-    `UnknownRecipe` : there is no such file, and no recipe has this name.
-    `FileNotFoundError` : the same of a URL or a JSON file.
+    `UnknownRecipe` : no recipe has this name.
+    `FileNotFoundError` : `missing`, for a URL or a JSON file.
     """
-    try:
-        return find(place, *args, **kwargs)
-    except FileNotFoundError:
-        if os.fspath(place).endswith(".json") or "://" in os.fspath(place):
-            raise  # of a trained model, or elsewhere: no recipe of this package was meant
-        return str(recipe_path(place))
+    if os.fspath(place).endswith(".json") or "://" in os.fspath(place):
+        raise missing  # of a trained model, or elsewhere: no recipe of this package was meant
+    return str(recipe_path(place))
 
 
 def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, str]) -> str:
@@ -78,7 +76,7 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
         if undefined is None:
             raise RecipeError(f"'{file}' cannot be evaluated: {_in_a_line(error)}") from error
     name = undefined[1].strip()
-    default = _default_transformer(file, path) if name == TRANSFORMER else None
+    default = default_transformer(file) if name == TRANSFORMER else None
     if default is None:
         raise UndefinedVariable(
             f"The recipe '{file}' takes the variable {name}, which is not set. Set it in the "
@@ -88,25 +86,18 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
     return evaluated(evaluate, file, {**ext_vars, TRANSFORMER: default})
 
 
-def evaluated_overrides(evaluate: Callable[..., str], name: str, text: str, **others: Any) -> str:
-    """Evaluate changes to a recipe, as `-o` takes them, and return their JSON.
+def error_of_overrides(text: str, error: RuntimeError) -> RecipeError:
+    """Return the error of changes to a recipe, as `-o` takes them, that Jsonnet refuses.
 
     # Parameters
 
-    evaluate : Jsonnet's `evaluate_snippet`, which gets all other arguments.
     text : the changes, JSON or Jsonnet.
-
-    # Raises
-
-    `RecipeError` : Jsonnet cannot evaluate them.
+    error : the error of Jsonnet.
     """
-    try:
-        return evaluate(name, text, **others)
-    except RuntimeError as error:
-        raise RecipeError(
-            f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
-            """as -o '{"trainer.num_epochs": 3}'."""
-        ) from error
+    return RecipeError(
+        f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
+        """as -o '{"trainer.num_epochs": 3}'."""
+    )
 
 
 def _warn_of_earlier_paths(file: str) -> None:
@@ -114,10 +105,7 @@ def _warn_of_earlier_paths(file: str) -> None:
     for imported, importer in imported_files(Path(file)).items():
         if target := moved_to(imported):
             old = imported.relative_to(top) if imported.is_relative_to(top) else imported
-            message = (
-                f"{old.as_posix()} is deprecated since declutr 2.0 and goes in 3.0: use "
-                f"{FOLDER}/{target}."
-            )
+            message = str(Deprecated(old.as_posix(), f"{FOLDER}/{target}"))
             warnings.warn_explicit(message, FutureWarning, str(importer), 1, registry=_told)
 
 
@@ -128,10 +116,11 @@ def _in_a_line(error: RuntimeError) -> str:
     return f"{message} ({place})" if place.partition(":")[2] else message
 
 
-def _default_transformer(file: str, path: list[str]) -> str | None:
+def default_transformer(file: str | os.PathLike) -> str | None:
     """Return what a recipe has as `default_transformer`, which may be hidden; `None` without it."""
     from _jsonnet import evaluate_snippet
 
+    path = [str(recipes_folder().parent)]
     snippet = f"(import {json.dumps(os.path.abspath(file))}).default_transformer"
     try:
         return json.loads(evaluate_snippet("default_transformer", snippet, jpathdir=path))

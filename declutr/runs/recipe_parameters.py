@@ -17,12 +17,8 @@ from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401 - registers the names that recipes use
 from declutr.recipes import recipe_path, recipes_folder
+from declutr.recipes.evaluation import TRANSFORMER, default_transformer
 from declutr.runs.known_keys import RecipeError, require_known
-
-MODEL_VARIABLE = "TRANSFORMER_MODEL"
-"""The Jsonnet variable by which recipes take the pretrained transformer."""
-
-_DEFAULT = "if std.objectHasAll(recipe, 'default_transformer') then recipe.default_transformer"
 
 
 def recipe_parameters(
@@ -82,7 +78,7 @@ class _Recipe:
         self._variables = {k: v for k, v in os.environ.items() if not _holds_surrogates(v)}
         self._model = None if model is None else os.fspath(model)
         if self._model is not None:
-            self._variables[MODEL_VARIABLE] = self._model
+            self._variables[TRANSFORMER] = self._model
 
     def settings(self) -> list[str]:
         """Return the names of the hidden fields."""
@@ -112,7 +108,7 @@ class _Recipe:
                 self._refuse(name, value, config)
         if self._model is not None and not any(self._model in text for text in strings_in(config)):
             raise RecipeError(
-                f"{self.path} does not take its transformer from {MODEL_VARIABLE}, so that "
+                f"{self.path} does not take its transformer from {TRANSFORMER}, so that "
                 f"model={self._model!r} would have no effect. Leave it out, or change the keys of "
                 "the configuration that name a transformer."
             )
@@ -152,22 +148,21 @@ class _Recipe:
                 "keys", snippet, ext_vars=self._variables, jpathdir=[str(recipes_folder().parent)]
             )
         except RuntimeError as error:
-            if self._lacks_model(error) and expression != _DEFAULT:
-                default = self._run(_DEFAULT)
-                if default is not None:  # as `allennlp train` begins without the variable
-                    self._variables[MODEL_VARIABLE] = default
-                    return self._run(expression)
+            default = default_transformer(self.path) if self._lacks_model(error) else None
+            if default is not None:  # as `allennlp train` begins without the variable
+                self._variables[TRANSFORMER] = default
+                return self._run(expression)
             raise RecipeError(self._told(error)) from error
         return json.loads(text)
 
     def _lacks_model(self, error: RuntimeError) -> bool:
-        return f"undefined external variable: {MODEL_VARIABLE}" in str(error)
+        return f"undefined external variable: {TRANSFORMER}" in str(error)
 
     def _told(self, error: RuntimeError) -> str:
         if self._lacks_model(error):
             return (
                 f"{self.path} needs a transformer to begin with. Expected model=, a folder or a "
-                f"name on the hub, or the environment variable {MODEL_VARIABLE}."
+                f"name on the hub, or the environment variable {TRANSFORMER}."
             )
         first = str(error).strip().splitlines()[0].removeprefix("RUNTIME ERROR: ")
         return f"{self.path} could not be evaluated: {first}"

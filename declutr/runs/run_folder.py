@@ -112,6 +112,12 @@ class RunFolder:
             return False
         return {file.removesuffix(".tmp") for file in os.listdir(place)} <= set(NAMES)
 
+    def _is_of_a_run(self, name: str) -> bool:
+        """Return whether an entry of the folder is one that trainings write."""
+        if name in (TEXTS, _NEW_TEXTS):
+            return self._are_texts(name)
+        return any(fnmatch(name, pattern) for pattern in _OF_RUNS)
+
     def prepare(self, params: Params, data: Any, validation: Any, force: bool) -> bool:
         """Write texts and the configuration, and return whether there is anything to train.
 
@@ -206,16 +212,7 @@ class RunFolder:
                 f"To begin anew in '{self._folder}' would remove {inside[0]!r}, which this run "
                 "needs. Choose another output."
             )
-        texts = {TEXTS, _NEW_TEXTS}
-        others = sorted(
-            name
-            for name in self._names
-            if not (
-                self._are_texts(name)
-                if name in texts
-                else any(fnmatch(name, pattern) for pattern in _OF_RUNS)
-            )
-        )
+        others = sorted(name for name in self._names if not self._is_of_a_run(name))
         if others:
             raise TrainingError(
                 f"To begin anew in '{self._folder}' would remove {', '.join(others[:3])}, which no "

@@ -8,7 +8,7 @@ from allennlp.common import Params
 
 import declutr  # noqa: F401  (puts the bridge in place)
 from declutr.recipes import UnknownRecipe, recipe_path
-from declutr.recipes.evaluation import RecipeError, UndefinedVariable, found
+from declutr.recipes.evaluation import RecipeError, UndefinedVariable, named_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -95,11 +95,9 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("place", ["run/config.json", "s3://x/declutr"])
 def test_what_is_no_recipe_is_reported_as_before(place: str) -> None:
-    def find(place: str) -> str:
-        raise FileNotFoundError(f"file {place} not found")
-
+    missing = FileNotFoundError(f"file {place} not found")
     with pytest.raises(FileNotFoundError, match=f"^file {place} not found$"):
-        found(find, place)
+        named_recipe(place, missing)
 
 
 @pytest.mark.parametrize("name", ["MY_DATA", "TRANSFORMER_MODEL"])

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from typing import Any
 
 from declutr.runs.check.data import DataFigures
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.memory import Device, MemoryFigures
+from declutr.system.releases import untested_releases
 
 _HIGH_RATE = 1e-3  # of AdamW, above which pretrained weights are spoilt
 _FEW_STEPS = 20
 _MUCH = 0.1  # the share of documents from which it is worth telling
-_TRANSFORMERS = (4, 5)  # major releases that the tests run with
 _PRETRAINED = "pretrained_transformer"
 
 
@@ -49,10 +48,7 @@ def of_settings(
     yield from _of_transformers(values)
     if output is not None and os.path.isdir(output) and os.listdir(output):
         yield f"'{output}' is not empty: train needs --recover to go on there, or --force."
-    major = int(version("transformers").partition(".")[0])
-    if major not in _TRANSFORMERS:
-        tested = " and ".join(map(str, _TRANSFORMERS))
-        yield f"transformers {version('transformers')} is installed; {tested} are tested."
+    yield from untested_releases()
 
 
 def _pretrained(values: Mapping[str, Any]) -> bool:
