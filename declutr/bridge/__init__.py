@@ -15,8 +15,9 @@ first tests whether that change is present.
 `allennlp`. For processes that start without site-packages, `repairs` makes sure that the bridge is
 imported first.
 
-Setting `DECLUTR_BRIDGE=0` in the environment switches the whole bridge off. The logger
-`declutr.bridge` reports at level `DEBUG` which switches were applied.
+Setting `DECLUTR_PLUGIN=0` in the environment leaves the repairs alone: AllenNLP then knows no name
+of this package, and nothing is added to it. `DECLUTR_BRIDGE=0` switches the whole bridge off. The
+logger `declutr.bridge` reports at level `DEBUG` which switches were applied.
 
 The package can be deleted once AllenNLP itself supports the releases in use, or is no longer used.
 The docstring of every switch says when that switch alone can be removed.
@@ -25,14 +26,14 @@ The docstring of every switch says when that switch alone can be removed.
 import os
 import sys
 
-from declutr.bridge.finder import SWITCH, BridgeFinder
+from declutr.bridge.finder import PLUGIN_SWITCH, SWITCH, BridgeFinder, plugin_is_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # set above, because importing `typing` takes time
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-__all__ = ["SWITCH", "find_spec", "install", "is_active"]
+__all__ = ["PLUGIN_SWITCH", "SWITCH", "find_spec", "install", "is_active", "plugin_is_on"]
 
 
 def install() -> None:

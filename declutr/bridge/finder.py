@@ -1,9 +1,11 @@
 """The meta-path finder that wraps the loaders of the AllenNLP modules that need the bridge.
 
 Every interpreter that imports `declutr` runs this file at its start, so it imports nothing but
-`sys`. The switches themselves are imported with the first module of AllenNLP.
+`os` and `sys`, which Python itself has loaded. The switches are imported with the first module of
+AllenNLP.
 """
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -14,6 +16,14 @@ if TYPE_CHECKING:  # set above, because importing `typing` takes time
     from typing import Any
 
 SWITCH = "DECLUTR_BRIDGE"
+"""The environment variable that switches the whole bridge off, the plugin included, by `0`."""
+
+PLUGIN_SWITCH = "DECLUTR_PLUGIN"
+"""The environment variable that leaves the repairs of AllenNLP alone by `0`.
+
+None of this package's names is then known to AllenNLP, and nothing that serves this package alone
+is added.
+"""
 
 
 class BridgeError(RuntimeError):
@@ -35,9 +45,9 @@ class BridgeFinder:
         if name in self._searching or not _is_needed(name):
             return None
         if name != "allennlp":  # looking for it must stay cheap
-            from declutr.bridge.switches import LENT, REPAIRS
+            from declutr.bridge.switches import LENT
 
-            if name not in LENT and name not in REPAIRS:
+            if name not in LENT and not _repairs_of(name):
                 return None
         self._searching.add(name)
         try:
@@ -77,7 +87,7 @@ class BridgeLoader:
     def exec_module(self, module: "ModuleType") -> None:
         import contextlib
 
-        from declutr.bridge.switches import LENT, REPAIRS
+        from declutr.bridge.switches import LENT
 
         name = module.__name__
         module.__loader__ = self._loader
@@ -88,7 +98,7 @@ class BridgeLoader:
                 with _blaming(lend, name):
                     stack.enter_context(lend())
             self._loader.exec_module(module)
-        for repair in REPAIRS.get(name, ()):
+        for repair in _repairs_of(name):
             with _blaming(repair, name):
                 changed = repair(module)
             _log("%s: %s %s", name, repair.__name__, "applied" if changed else "not needed")
@@ -112,6 +122,18 @@ class _blaming:
                 f"transformers that the bridge does not know may be the cause. {SWITCH}=0 in the "
                 "environment switches the whole bridge off."
             ) from error
+
+
+def plugin_is_on() -> bool:
+    """Return whether the environment lets AllenNLP know this package, as it does by default."""
+    return "0" not in (os.environ.get(SWITCH), os.environ.get(PLUGIN_SWITCH))
+
+
+def _repairs_of(name: str) -> "tuple[Callable[[ModuleType], bool], ...]":
+    """Return the switches to apply after the body of a module, by its name."""
+    from declutr.bridge.switches import ADDITIONS, REPAIRS
+
+    return REPAIRS.get(name, ()) + (ADDITIONS.get(name, ()) if plugin_is_on() else ())
 
 
 def _log(message: str, *args: object) -> None:

@@ -1,6 +1,7 @@
 """Tables of the switches that the bridge applies to each module of AllenNLP.
 
-They are complete: the bridge changes nothing that is not listed here.
+They are complete: the bridge changes nothing that is not listed here. `LENT` and `REPAIRS` serve
+every pipeline. `ADDITIONS` serve this package, and are left out where `DECLUTR_PLUGIN=0` is set.
 """
 
 from collections.abc import Callable
@@ -57,45 +58,50 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.float32_checkpoints,
         pretrained.transformers_without_weights,
     ),
-    "allennlp.common.params": (
-        configurations.named_recipes,
-        configurations.default_transformers,
-    ),
-    "allennlp.common.from_params": (additions.nearest_keys,),
-    "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (optional_packages.suggested_names,),
-    "allennlp.commands.predict": (additions.blank_lines,),
-    "allennlp.commands.train": (repairs.spawned_training, configurations.told_errors),
-    "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
+    "allennlp.commands.train": (repairs.spawned_training,),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
-    "allennlp.data.data_loaders.multiprocess_data_loader": (
-        repairs.worker_processes,
-        additions.one_draw_warning,
-    ),
+    "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
-    "allennlp.models.archival": (
-        archives.archived_transformers,
-        archives.checked_extraction,
-    ),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),
     "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
     "allennlp.nn.util": (repairs.sent_from_pinned_memory,),
     "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
-    "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
         resumption.stopped_runs,
         resumption.parameter_orders,
-        additions.attached_models,
-        additions.optimized_models,
     ),
-    "allennlp.training.optimizers": (additions.groups_by_module,),
     "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers": (repairs.plateau_verbose,),
     "allennlp.training.learning_rate_schedulers.combined": (resumption.combined_schedules,),
     "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
     "allennlp.training.moving_average": (resumption.moving_averages,),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),
+}
+
+# Like `REPAIRS`, and applied after them, unless `DECLUTR_PLUGIN=0` is set.
+ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
+    "allennlp.common.params": (
+        configurations.named_recipes,
+        configurations.default_transformers,
+    ),
+    "allennlp.common.from_params": (additions.nearest_keys,),
+    "allennlp.common.plugins": (additions.own_plugin,),
+    "allennlp.commands.predict": (additions.blank_lines,),
+    "allennlp.commands.train": (configurations.told_errors,),
+    "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
+    "allennlp.data.data_loaders.multiprocess_data_loader": (additions.one_draw_warning,),
+    "allennlp.models.archival": (
+        archives.archived_transformers,
+        archives.checked_extraction,
+    ),
+    "allennlp.training.util": (additions.moved_runs,),
+    "allennlp.training.gradient_descent_trainer": (
+        additions.attached_models,
+        additions.optimized_models,
+    ),
+    "allennlp.training.optimizers": (additions.groups_by_module,),
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from declutr._version import __version__
-from declutr.bridge import SWITCH
+from declutr.bridge import PLUGIN_SWITCH, SWITCH, plugin_is_on
 from declutr.environment.findings import ERROR, OK, WARNING, Finding, first_line
 from declutr.environment.probe import Answer
 from declutr.environment.requirements import Requirement, extras, installed, requirements
@@ -91,6 +91,9 @@ def bridge(answer: Answer) -> Iterator[Finding]:
         said = f"switched off by {SWITCH}=0: AllenNLP runs only on the libraries of 2022"
         yield Finding(BRIDGE, "switches", WARNING, said, f"unset {SWITCH}")
         return
+    if not plugin_is_on():
+        said = f"left out by {PLUGIN_SWITCH}=0: AllenNLP knows no name or command of declutr"
+        yield Finding(BRIDGE, "plugin", WARNING, said, f"unset {PLUGIN_SWITCH}")
     if answer.value is None:
         said = f"not examined: AllenNLP cannot be imported: {first_line(answer.error or '')}"
         yield Finding(BRIDGE, "switches", ERROR, said, "see the packages above, or declutr setup")

@@ -97,7 +97,7 @@ def main() -> None:
 def _switches() -> dict[str, list[str]]:
     """Import every module that the bridge changes; return its switches by what they did."""
     from declutr import bridge
-    from declutr.bridge.switches import LENT, REPAIRS
+    from declutr.bridge.switches import ADDITIONS, LENT, REPAIRS
 
     found: dict[str, list[str]] = {"acting": [], "not needed": [], "failed": []}
 
@@ -113,7 +113,7 @@ def _switches() -> dict[str, list[str]]:
     logger.propagate = False
     bridge.install()
     importlib.import_module("allennlp.common")
-    for module in dict.fromkeys([*REPAIRS, *LENT]):
+    for module in dict.fromkeys([*REPAIRS, *ADDITIONS, *LENT]):
         try:
             importlib.import_module(module)
             found["acting"] += [f"{module}: {lend.__name__}" for lend in LENT.get(module, ())]

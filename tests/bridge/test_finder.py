@@ -19,7 +19,8 @@ from declutr import bridge
 from declutr.bridge import finder, switches
 from declutr.bridge.finder import BridgeError, BridgeFinder, BridgeLoader
 
-NAMED = sorted({*switches.LENT, *switches.REPAIRS})
+TABLES = (switches.LENT, switches.REPAIRS, switches.ADDITIONS)
+NAMED = sorted({name for table in TABLES for name in table})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,12 +37,7 @@ def test_every_named_module_imports_and_keeps_its_own_loader(name: str) -> None:
 
 
 # A dictionary instead of a set, because parallel test processes must agree on the order.
-SWITCHES = dict.fromkeys(
-    switch
-    for table in (switches.LENT, switches.REPAIRS)
-    for entry in table.values()
-    for switch in entry
-)
+SWITCHES = dict.fromkeys(switch for table in TABLES for entry in table.values() for switch in entry)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

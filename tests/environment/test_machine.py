@@ -95,6 +95,7 @@ def test_the_real_answers_have_what_findings_need() -> None:
         ("DECLUTR_KERNELS", "plain", OK, "'plain'"),
         ("DECLUTR_KERNELS", "off", ERROR, "expected 'plain'"),
         ("DECLUTR_BRIDGE", "no", ERROR, "expected 0 or 1"),
+        ("DECLUTR_PLUGIN", "no", ERROR, "expected 0 or 1"),
         ("DECLUTR_WORKERS", "many", ERROR, "expected a number of processes of at least 1"),
         ("DECLUTR_WORKERS", "0", ERROR, "expected a number of processes of at least 1"),
         ("DECLUTR_WORKERS", "2", OK, "'2'"),

@@ -97,5 +97,9 @@ def test_without_allennlp_or_bridge_it_says_so(monkeypatch: Any) -> None:
     (off,) = bridge(Answer(SWITCHES))
     assert off.level == WARNING and off.cure == "unset DECLUTR_BRIDGE"
     monkeypatch.delenv("DECLUTR_BRIDGE")
+    monkeypatch.setenv("DECLUTR_PLUGIN", "0")
+    left_out, *_ = bridge(Answer(SWITCHES))
+    assert left_out.level == WARNING and left_out.cure == "unset DECLUTR_PLUGIN"
+    monkeypatch.delenv("DECLUTR_PLUGIN")
     (absent,) = bridge(Answer(error="ModuleNotFoundError: No module named 'allennlp'"))
     assert absent.level == ERROR and "No module named 'allennlp'" in absent.said

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.bridge.switches import LENT, REPAIRS
+from declutr.bridge.switches import ADDITIONS, LENT, REPAIRS
 from declutr.environment import probe
 from declutr.environment.probe import Answer, examine
 
@@ -58,6 +58,6 @@ def test_every_switch_of_the_bridge_is_told() -> None:
     found = answers["the bridge"].value
     assert found["failed"] == []
     told = {switch for kind in ("acting", "not needed") for switch in found[kind]}
-    switches = [*LENT.items(), *REPAIRS.items()]
+    switches = [*LENT.items(), *REPAIRS.items(), *ADDITIONS.items()]
     assert told == {f"{name}: {each.__name__}" for name, parts in switches for each in parts}
     assert set(answers["hub"].value) == {"folder", "endpoint", "offline"}
