@@ -2,7 +2,10 @@
 
 import importlib
 import importlib.util
+import os
 import sys
+
+from declutr.bridge import PLUGIN_SWITCH
 
 # Commands of `declutr` alone, which run before AllenNLP is imported: the function of each, which
 # takes the arguments after the name and returns an exit status, and its line in the list of
@@ -14,9 +17,16 @@ COMMANDS = {
     "recipes": ("declutr.commands.recipes:main", "list, show and copy recipes"),
     "setup": ("declutr.commands.setup:main", "put AllenNLP into this environment"),
 }
+# Commands that read a recipe, in which a name of this package means its own class, also where a
+# plugin of another package has taken the name. `allennlp` gives it to the other one.
+OF_RECIPES = ("build-vocab", "count-instances", "find-lr", "train")
 NEEDS_ALLENNLP = (
     "declutr: AllenNLP is not installed. Its pins cannot be resolved beside current releases, so "
     "`declutr setup` installs it without them (pip install --no-deps allennlp==2.10.1)."
+)
+LEFT_OUT = (
+    f"declutr: {PLUGIN_SWITCH}=0 is set in the environment, so that AllenNLP does not know this "
+    f"package. Unset {PLUGIN_SWITCH}, or use the command `allennlp`."
 )
 
 
@@ -34,8 +44,10 @@ def main() -> None:
         _print_versions()
     elif importlib.util.find_spec("allennlp") is None:
         sys.exit(NEEDS_ALLENNLP)
+    elif os.environ.get(PLUGIN_SWITCH) == "0":
+        sys.exit(LEFT_OUT)
     else:
-        _run_allennlp()
+        _run_allennlp(() if arguments[0] in OF_RECIPES else ("allennlp.commands.",))
 
 
 def _print_versions() -> None:
@@ -50,10 +62,17 @@ def _print_versions() -> None:
     print(f"declutr {__version__} ({beside})")
 
 
-def _run_allennlp() -> None:
+def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
+    """Run AllenNLP's command line, in which names of this package win over those of others.
+
+    # Parameters
+
+    own_first_in : what the places of the base classes begin with for which they win; all if empty.
+    """
     import gc
 
     from declutr.bridge.deferral import garbage
+    from declutr.bridge.names import own_first
 
     try:
         with garbage():
@@ -68,7 +87,8 @@ def _run_allennlp() -> None:
         sys.exit(f"declutr: AllenNLP cannot be imported: {error}. `declutr doctor` says more.")
     gc.freeze()  # modules are never freed, so no garbage collection needs to scan them
     install_sigterm_handler()
-    run_command(prog="declutr")
+    with own_first(*own_first_in):
+        run_command(prog="declutr")
 
 
 if __name__ == "__main__":

@@ -46,10 +46,13 @@ _PLACES = {**_WHOLE, **SPLIT, **PACKAGES}
 _FUNCTIONS = ("objectives.info_nce", "objectives.jensen_shannon")
 
 
-def install() -> None:
-    """Install the finder that lets modules be imported by their earlier paths, once."""
-    if not any(isinstance(finder, _EarlierPaths) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _EarlierPaths())
+def install() -> MetaPathFinder:
+    """Install the finder that lets modules be imported by their earlier paths, once; return it."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _EarlierPaths):
+            return finder
+    sys.meta_path.insert(0, _EarlierPaths())
+    return sys.meta_path[0]
 
 
 def place_of(path: str) -> str | None:

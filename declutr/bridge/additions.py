@@ -1,4 +1,4 @@
-"""Additions to AllenNLP for this package: its plugin, blank lines, its trainer and sharded models.
+"""Additions to AllenNLP for this package: its names, blank lines, its trainer and sharded models.
 
 They do not work around a change of a library, but are applied in the same way and switched off
 together with the bridge. Each function takes a module of AllenNLP right after its body ran and
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from declutr.bridge.registry import extend
 from declutr.bridge.repairs import replaces
 
 # Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
@@ -22,19 +23,18 @@ WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
 def own_plugin(module: ModuleType) -> bool:
-    """Let `discover_plugins` find `declutr.plugin`, so that any `allennlp` command loads it.
+    """Let `discover_plugins` make the names of this package known to any `allennlp` command.
 
-    Can be removed when AllenNLP finds plugins by entry points.
+    Nothing of this package is imported before a class of it is looked up, and then `declutr.plugin`
+    first. Can be removed when AllenNLP finds plugins by entry points and imports them on demand.
     """
 
     @replaces(module)
     def discover_plugins(original: Any) -> Iterator[str]:
-        listed = False
+        extend(before_use=PLUGIN)
         for name in original():  # imports each plugin while its folder is on the path
-            listed = listed or name == PLUGIN
-            yield name
-        if not listed:
-            yield PLUGIN
+            if name != PLUGIN:
+                yield name
 
     return True
 

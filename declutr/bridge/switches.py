@@ -16,6 +16,7 @@ from declutr.bridge import (
     lending,
     optional_packages,
     pretrained,
+    registry,
     repairs,
     resumption,
 )
@@ -90,6 +91,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.common.from_params": (additions.nearest_keys,),
     "allennlp.common.plugins": (additions.own_plugin,),
+    "allennlp.common.registrable": (registry.yielding_names,),
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (configurations.told_errors,),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),

@@ -15,7 +15,10 @@ from pathlib import Path
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from declutr.bridge.component_names import PREFIX, short
+from declutr.bridge.names import Names
 from declutr.commands.errors import set_command
+from declutr.commands.help_groups import group
 
 STDIN = "-"
 
@@ -36,6 +39,12 @@ class Command(Subcommand):
     description: str
     epilog: str | None = None
 
+    @property
+    def name(self) -> str:
+        """The name to call it by, with the prefix of this package where another took the name."""
+        own, names = super().name, Subcommand._registry[Subcommand]
+        return names.listed(own) if isinstance(names, Names) else own
+
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         raw, wrapped = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
         subparser = parser.add_parser(
@@ -45,6 +54,8 @@ class Command(Subcommand):
             formatter_class=raw if self.epilog else wrapped,
             epilog=self.epilog,
         )
+        parser.choices.setdefault(f"{PREFIX}{short(self.name)}", subparser)  # always understood
+        group(parser, self.name)
         self.add_arguments(subparser)
         set_command(subparser, self.run)
         return subparser

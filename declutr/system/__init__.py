@@ -4,69 +4,11 @@ import importlib
 import logging
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from types import ModuleType
 from typing import Any
-
-# Two threads that import two modules of one package can wait for each other, and Python resolves
-# such a deadlock by an error in one of them. Only one thread at a time begins an import here.
-_IMPORTING = threading.RLock()
-
-
-class NamesOnDemand(MutableMapping[str, Any]):
-    """A dictionary whose entries are added by modules that are imported on demand.
-
-    Any access to a name in `places`, including a test for membership, imports its module first. A
-    module that adds its own entry still finds the name free, because its import is under way.
-
-    # Parameters
-
-    known : the existing entries; other code may keep a reference to this dictionary.
-    places : the module, or `"module:Class"`, that adds an entry, by the name of the entry.
-    """
-
-    def __init__(self, known: dict[str, Any], places: Mapping[str, str]) -> None:
-        self._known, self._places = known, dict(places)
-
-    @property
-    def imported(self) -> dict[str, Any]:
-        """The entries of modules that have been imported, in the order in which they were added."""
-        return dict(self._known)
-
-    def __getitem__(self, name: str) -> Any:
-        place = self._places.get(name)
-        # This applies to existing entries too, as another thread may still be importing the module.
-        if place is not None:
-            _import(place.partition(":")[0])
-        return self._known[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._known[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        _ = self[name]  # The import of its module must not add the entry again later.
-        self._places.pop(name, None)
-        del self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._known, *self._places]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self)})"
-
-
-def _import(module: str) -> None:
-    if module in sys.modules:  # Another thread may be importing it; this waits for the end.
-        importlib.import_module(module)
-    else:
-        with _IMPORTING:
-            importlib.import_module(module)
 
 
 def attributes_on_demand(
