@@ -27,7 +27,12 @@ from declutr.archives import (
     entries,
     local_place,
 )
+from declutr.bridge.component_names import short
+from declutr.bridge.registry import own_name
 
+_BASES_OF_PARTS = (
+    *("Seq2VecEncoder", "TextFieldEmbedder", "TokenEmbedder", "TokenIndexer", "Tokenizer"),
+)
 logger = logging.getLogger(__name__)
 
 _WITHOUT_WEIGHTS = (
@@ -43,8 +48,8 @@ def is_ours(config: dict[str, Any]) -> bool:
     It does if its model or reader is of type "declutr", or if it uses parts of a trained archive.
     """
     return any(
-        isinstance(config.get(part), dict) and config[part].get("type") == "declutr"
-        for part in ("model", "dataset_reader")
+        isinstance(config.get(part), dict) and own_name(base, config[part].get("type")) == "declutr"
+        for part, base in (("model", "Model"), ("dataset_reader", "DatasetReader"))
     ) or any(map(_is_part, _dictionaries(config)))
 
 
@@ -154,7 +159,7 @@ def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
     names = _numbered(
         part["model_name"]
         for part in transformers
-        if str(part.get("type", "")).startswith("pretrained_transformer")
+        if str(short(part.get("type"))).startswith("pretrained_transformer")
     )
     if not names and not archives:
         return False
@@ -200,7 +205,7 @@ def _replaced(
     place = transformers.get(name) if isinstance(name, str) else None
     if place is not None:
         new["model_name"] = place
-        if embedders and value.get("type") in _WITHOUT_WEIGHTS:
+        if embedders and short(value.get("type")) in _WITHOUT_WEIGHTS:
             new["load_weights"] = False
     if _is_part(value) and value["archive"] in archives:
         new["archive"] = archives[value["archive"]]
@@ -210,7 +215,10 @@ def _replaced(
 
 def _is_part(value: dict[str, Any]) -> bool:
     """Return whether `value` is the configuration of a part of a trained archive."""
-    return value.get("type") == "declutr" and isinstance(value.get("archive"), str)
+    name = value.get("type")
+    return isinstance(value.get("archive"), str) and any(
+        own_name(base, name) == "declutr" for base in _BASES_OF_PARTS
+    )
 
 
 def _trusts_code(value: dict[str, Any]) -> bool:

@@ -51,18 +51,22 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
         )
     transformer = folder / modules.transformer_folder
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}
-    embedder = {**named, "type": "pretrained_transformer_mlm", "masked_language_modeling": False}
+    embedder = {
+        **named,
+        "type": "declutr-pretrained_transformer_mlm",
+        "masked_language_modeling": False,
+    }
     length = {} if modules.max_length is None else {"max_length": modules.max_length}
     model: dict[str, Any] = {
-        "type": "declutr",
-        "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
+        "type": "declutr-declutr",
+        "text_field_embedder": {"type": "declutr-mlm", "token_embedders": {"tokens": embedder}},
         "loss": {"type": "nt_xent"},  # the model requires a loss, which is never computed
     }
     if (pooler := _POOLERS[modules.pooling]) is not None:
         model["seq2vec_encoder"] = pooler
     return {
         "dataset_reader": {
-            "type": "declutr",
+            "type": "declutr-declutr",
             "tokenizer": {**named, **length},
             "token_indexers": {"tokens": named},
         },

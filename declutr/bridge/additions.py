@@ -5,7 +5,6 @@ together with the bridge. Each function takes a module of AllenNLP right after i
 returns whether it changed anything.
 """
 
-import functools
 import importlib
 import os
 import warnings
@@ -13,13 +12,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.registry import extend
+from declutr.bridge.own_names import as_before
+from declutr.bridge.registry import extend, own_name
 from declutr.bridge.repairs import replaces
 
 # Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
 PLUGIN = "declutr.plugin"
 NEAREST = "declutr.system.nearest"
-WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
 def own_plugin(module: ModuleType) -> bool:
@@ -132,51 +131,6 @@ def attached_models(module: ModuleType) -> bool:
     return True
 
 
-def groups_by_module(module: ModuleType) -> bool:
-    """Let `parameter_groups` of an optimizer exclude modules from weight decay by their type.
-
-    See `declutr.training.weight_decay`. The optimizer "multi" is patched as well, because it
-    matches patterns itself before the optimizers inside it see them.
-
-    Can be removed when AllenNLP gives optimizers the model.
-    """
-
-    def resolved(groups: Any, model_parameters: Any) -> Any:
-        return importlib.import_module(WEIGHT_DECAY).with_undecayed(groups, model_parameters)
-
-    @replaces(module)
-    def make_parameter_groups(original: Any, model_parameters: Any, groups: Any = None) -> Any:
-        groups = resolved(groups, model_parameters) if groups else groups
-        return original(model_parameters, groups)
-
-    @replaces(module.MultiOptimizer)
-    def __init__(
-        original: Any, self: Any, model_parameters: Any, optimizers: Any, parameter_groups: Any
-    ) -> None:
-        groups = resolved(parameter_groups, model_parameters)
-        original(self, model_parameters, optimizers, groups)
-
-    return True
-
-
-def optimized_models(module: ModuleType) -> bool:
-    """Make the model known while a trainer, and with it the optimizer, is being built for it.
-
-    `groups_by_module` needs the model. Can be removed together with that switch.
-    """
-    cls = module.GradientDescentTrainer
-    original = cls.from_partial_objects.__func__
-
-    @functools.wraps(original)  # AllenNLP reads the signature to build the arguments
-    def from_partial_objects(cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        with importlib.import_module(WEIGHT_DECAY).optimizing(model):
-            return original(cls, model, *args, **kwargs)
-
-    cls.from_partial_objects = classmethod(from_partial_objects)
-    return True
-
-
-_SAME_TRAINERS = {"gradient_descent", "declutr"}
 _OF_TRAINERS = {"type", "read_every"}  # keys in which the two may differ
 
 
@@ -197,11 +151,12 @@ def moved_runs(module: ModuleType) -> bool:
         config = os.path.join(serialization_dir, "config.json")
         if recover and os.path.isfile(config):
             begun, params = module.Params.from_file(config).params, params.duplicate()
+            params.params = as_before(params.params, begun)
             now, before = params.params.get("distributed"), begun.get("distributed")
             if now and before and _processes(now) == _processes(before):
                 params.params["distributed"] = before
             trainer, before = params.params.get("trainer"), begun.get("trainer")
-            if trainer and before and {_type(trainer), _type(before)} <= _SAME_TRAINERS:
+            if trainer and before and _trains_the_same(trainer) and _trains_the_same(before):
                 own = {key: trainer[key] for key in trainer.keys() - _OF_TRAINERS}
                 own |= {key: before[key] for key in before.keys() & _OF_TRAINERS}
                 params.params["trainer"] = own
@@ -219,7 +174,7 @@ def rates_of_the_same_trainer(module: ModuleType) -> bool:
     @replaces(module)
     def find_learning_rate_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> None:
         trainer = params.params.get("trainer", {})
-        if _type(trainer) == "declutr":
+        if _is_own(trainer):
             own = {key: trainer[key] for key in trainer if key not in _OF_TRAINERS}
             params.params["trainer"] = own
         original(params, *args, **kwargs)
@@ -227,8 +182,12 @@ def rates_of_the_same_trainer(module: ModuleType) -> bool:
     return True
 
 
-def _type(trainer: Any) -> str:
-    return trainer.get("type", "gradient_descent")
+def _is_own(trainer: Any) -> bool:
+    return own_name("Trainer", trainer.get("type")) == "declutr"
+
+
+def _trains_the_same(trainer: Any) -> bool:
+    return _is_own(trainer) or trainer.get("type", "gradient_descent") == "gradient_descent"
 
 
 def _processes(distributed: Any) -> int:

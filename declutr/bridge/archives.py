@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from declutr.bridge.own_names import CARRIED_NAMES, names_own, of_archive
 from declutr.bridge.repairs import replaces
 
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
@@ -31,6 +32,8 @@ def archived_transformers(module: ModuleType) -> bool:
     """
 
     def with_archived(config: Any, serialization_dir: str) -> Any:
+        if not os.path.isfile(os.path.join(serialization_dir, CARRIED_NAMES)):
+            return config
         carried = importlib.import_module(CARRIED)
         return carried.use_archived_transformer(config, str(serialization_dir))
 
@@ -47,9 +50,11 @@ def archived_transformers(module: ModuleType) -> bool:
 
     @replaces(module)
     def archive_model(original: Any, *args: Any, **kwargs: Any) -> str:
-        carried = importlib.import_module(CARRIED)
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         folder = str(arguments["serialization_dir"])
+        if not names_own(os.path.join(folder, module.CONFIG_NAME)):
+            return original(**arguments)
+        carried = importlib.import_module(CARRIED)
         weights = arguments.get("weights", module._DEFAULT_WEIGHTS)
         carried.require_whole_weights(os.path.join(folder, weights))
         if files := carried.archive_transformer(folder):
@@ -57,6 +62,24 @@ def archived_transformers(module: ModuleType) -> bool:
             arguments["include_in_archive"] = [*included, *files]
         return original(**arguments)
 
+    return True
+
+
+def archived_names(module: ModuleType) -> bool:
+    """Let names in an archive of this package mean its own classes, whoever has them here.
+
+    See `declutr.bridge.own_names.of_archive`. Can be removed when archives of release 1.10 and
+    before are not opened any more: later ones have names that no other package can take.
+    """
+
+    class ArchivedParams(module.Params):  # type: ignore[name-defined,misc]
+        @classmethod
+        def from_file(cls, params_file: Any, *args: Any, **kwargs: Any) -> Any:
+            params = super().from_file(params_file, *args, **kwargs)
+            params.params = of_archive(params.params, os.path.dirname(params_file))
+            return params
+
+    module.Params = ArchivedParams  # type: ignore[attr-defined]
     return True
 
 

@@ -13,11 +13,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from declutr.bridge.own_names import spelt
 from declutr.bridge.repairs import replaces
 
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 EVALUATION = "declutr.recipes.evaluation"
 ERRORS = "declutr.commands.errors"
+
+RECIPES = "training_config"
+"""The name of the folder of recipes, in a clone and in an installed package."""
+
+TRACEBACK = "DECLUTR_TRACEBACK"
+TOLD = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
+"""What the help of a command says of errors."""
 
 
 def named_recipes(module: ModuleType) -> bool:
@@ -49,7 +57,7 @@ def default_transformers(module: ModuleType) -> bool:
     @replaces(module)
     def evaluate_file(original: Any, filename: str, ext_vars: Any = (), **others: Any) -> str:
         evaluate = functools.partial(original, **others)
-        if str(filename).endswith(".json"):  # of a trained model: it takes nothing from recipes
+        if not _is_of_recipes(filename):
             with contextlib.suppress(RuntimeError):
                 return evaluate(filename, ext_vars=dict(ext_vars))
         return importlib.import_module(EVALUATION).evaluated(evaluate, filename, dict(ext_vars))
@@ -76,7 +84,7 @@ def told_errors(module: ModuleType) -> bool:
     @replaces(module.Train)
     def add_subparser(original: Any, self: Any, parser: Any) -> Any:
         subparser = original(self, parser)
-        errors = importlib.import_module(ERRORS)
+        subparser.epilog = TOLD
         train = subparser.get_default("func")
 
         def run(args: Any) -> None:
@@ -84,12 +92,42 @@ def told_errors(module: ModuleType) -> bool:
             is_new = not folder.exists()
             try:
                 train(args)
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:
+                errors = importlib.import_module(ERRORS)
                 if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
                     shutil.rmtree(folder, ignore_errors=True)
+                errors.tell(subparser, error)
                 raise
 
-        errors.set_command(subparser, run)
+        subparser.set_defaults(func=functools.wraps(train)(run))
         return subparser
 
     return True
+
+
+def spelt_names(module: ModuleType) -> bool:
+    """Write the names of this package with their prefix into the configuration of a run.
+
+    No other package's class is then built from them, wherever the archive of the run is opened
+    (`declutr.bridge.own_names`). Can be removed when AllenNLP records the class of each name.
+    """
+
+    @replaces(module)
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(module.Params(spelt(params.params)), *args, **kwargs)
+
+    return True
+
+
+def _is_of_recipes(file: Any) -> bool:
+    """Return whether a file is a recipe of this package, or may import one.
+
+    All others are evaluated as AllenNLP does, and as recipes only if that fails.
+    """
+    if str(file).endswith(".json"):  # of a trained model: it takes nothing from recipes
+        return False
+    path = Path(file).resolve()
+    try:
+        return RECIPES in path.parts or RECIPES in path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return True

@@ -36,7 +36,8 @@ class Names(MutableMapping[str, Any]):
 
     # Parameters
 
-    base : the place of the base class, `"module:Class"`.
+    base : the place of the base class, `"module:Class"`. `shared` tells whether others may take
+        names of this package with it.
     others : the entries of others; other code may keep a reference to this dictionary. Entries of
         this package are taken out of it.
     places : the module, or `"module:Class"`, that adds an entry of this package, by its name.
@@ -44,7 +45,7 @@ class Names(MutableMapping[str, Any]):
 
     def __init__(self, base: str, others: dict[str, Any], places: dict[str, str]) -> None:
         self.base, self._others, self._places = base, others, dict(places)
-        self._shared = may_be_taken(base)
+        self.shared = may_be_taken(base)
         self._registered: dict[str, Any] = {}
         for name, entry in list(others.items()):
             if self._is_own(name, entry):
@@ -100,7 +101,7 @@ class Names(MutableMapping[str, Any]):
         if self._is_own(name, adding):
             return False
         # What others registered, and what they may not take: its class is imported, to be told.
-        return name in self._others or (not self._shared and super().__contains__(name))
+        return name in self._others or (not self.shared and super().__contains__(name))
 
     def __setitem__(self, name: str, entry: Any) -> None:
         if self._is_own(name, entry):

@@ -55,8 +55,9 @@ def extend(before_use: str | None = None) -> None:
 def yielding_names(module: ModuleType) -> bool:
     """Let others register names of this package, and let its prefixed names be chosen.
 
-    AllenNLP refuses a name that is registered already, and chooses from listed names only. Can be
-    removed when AllenNLP has a registry of its own for each plugin.
+    AllenNLP refuses a name that is registered already, and chooses from listed names only.
+
+    Can be removed when AllenNLP has a registry of its own for each plugin.
     """
     cls = module.Registrable
     if getattr(cls.register, "yields", False):

@@ -19,6 +19,7 @@ from declutr.bridge import (
     registry,
     repairs,
     resumption,
+    undecayed,
 )
 
 # Context managers in which the body of the module runs.
@@ -93,17 +94,18 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (registry.yielding_names,),
     "allennlp.commands.predict": (additions.blank_lines,),
-    "allennlp.commands.train": (configurations.told_errors,),
+    "allennlp.commands.train": (configurations.told_errors, configurations.spelt_names),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (additions.one_draw_warning,),
     "allennlp.models.archival": (
         archives.archived_transformers,
+        archives.archived_names,
         archives.checked_extraction,
     ),
     "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (
         additions.attached_models,
-        additions.optimized_models,
+        undecayed.optimized_models,
     ),
-    "allennlp.training.optimizers": (additions.groups_by_module,),
+    "allennlp.training.optimizers": (undecayed.groups_by_module,),
 }

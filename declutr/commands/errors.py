@@ -13,17 +13,13 @@ import sys
 import tarfile
 from collections.abc import Callable
 
-TRACEBACK = "DECLUTR_TRACEBACK"
-_HELP = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
+from declutr.bridge.configurations import TOLD, TRACEBACK
+
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
     """Set the function that a parser runs, and report its expected errors as messages.
-
-    An error in arguments, files or a model is printed to standard error after the name of the
-    command, and the process ends with status 2. Any other error is a bug and keeps its traceback.
-    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it.
 
     # Parameters
 
@@ -33,23 +29,37 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
 
     @functools.wraps(run)
     def run_and_tell(args: argparse.Namespace) -> None:
-        shows_traceback = os.environ.get(TRACEBACK, "0") not in ("", "0")
         try:
             run(args)
-        except KeyboardInterrupt:
-            if shows_traceback:
-                raise
-            parser.exit(_INTERRUPTED)
-        except Exception as error:
-            if shows_traceback or not is_of_user(error):
-                raise
-            parser.exit(2, f"{parser.prog}: {in_words(error)}\n")
+        except (Exception, KeyboardInterrupt) as error:
+            tell(parser, error)
+            raise
 
-    parser.epilog = f"{parser.epilog}\n\n{_HELP}" if parser.epilog else _HELP
+    parser.epilog = f"{parser.epilog}\n\n{TOLD}" if parser.epilog else TOLD
     parser.set_defaults(func=run_and_tell)
 
 
-def is_of_user(error: Exception) -> bool:
+def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) -> None:
+    """End the process with a message, if an error of a command is an expected one.
+
+    An error in arguments, files or a model is printed to standard error after the name of the
+    command, and the process ends with status 2. Any other error is a bug and keeps its traceback.
+    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it.
+
+    # Parameters
+
+    parser : the parser of the command.
+    error : the error, which is to be raised again if this function returns.
+    """
+    if os.environ.get(TRACEBACK, "0") not in ("", "0"):
+        return
+    if isinstance(error, KeyboardInterrupt):
+        parser.exit(_INTERRUPTED)
+    elif is_of_user(error):
+        parser.exit(2, f"{parser.prog}: {in_words(error)}\n")
+
+
+def is_of_user(error: BaseException) -> bool:
     """Return whether the message of an error is meant for the user.
 
     That holds for errors of the operating system, `ConfigurationError`, errors of tar files, and

@@ -79,7 +79,7 @@ class TrainedModel(TextModel):
                 from declutr.inference.whitening import Whitening
 
                 self.whitening = Whitening.load(folder)
-        self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
+        self._predictor = Predictor.from_archive(archive, predictor_name="declutr-declutr")
         self.model = cast(Any, self._predictor._model)
         self.reader: Any = self._predictor._dataset_reader
         codec = getattr(self.reader, "_codec", None)

@@ -78,7 +78,7 @@ class DeCLUTR(RecordedModel):
         no negatives.
     """
 
-    default_predictor = "declutr"
+    default_predictor = "declutr-declutr"
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class TaskModelPredictor(Predictor):
     ) -> Predictor:
         """Return the default predictor of the task model, or AllenNLP's own if it has none."""
         task: Any = model
-        while task.default_predictor == "reclaim":  # a ReclaimModel
+        while task.default_predictor == "declutr-reclaim":  # a ReclaimModel
             task = task.model
         name = task.default_predictor
         kind: Any = Predictor if name is None else Predictor.by_name(name)

@@ -31,6 +31,8 @@ from declutr.archives.safety import (
     registered_names_only,
 )
 from declutr.archives.safety.files import weights_bytes
+from declutr.bridge.own_names import of_archive
+from declutr.bridge.registry import own_name
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system import raised_as
@@ -92,10 +94,11 @@ class OpenedModel:
         temporary = ExitStack()
         weakref.finalize(self, _close, temporary, os.getpid())
         self.folder = _checked_folder(Path(place), temporary)
-        self.config = trained_configuration(self.folder)
+        with registered_names_only():
+            self.config = of_archive(trained_configuration(self.folder), str(self.folder))
         model = self.config.get("model")
         kind = model.get("type") if isinstance(model, dict) else None
-        if kind != "declutr":
+        if own_name("Model", kind) != "declutr":
             raise ConfigurationError(
                 f"'{place}' holds a model of type '{kind}', expected 'declutr'. Name the archive "
                 "that `allennlp train` made with one of declutr's recipes."

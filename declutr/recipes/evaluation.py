@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from declutr.bridge.names import own_first
+from declutr.bridge.own_names import spelt
+from declutr.bridge.registry import any_taken
 from declutr.deprecations import Deprecated
 from declutr.recipes import FOLDER, moved_to, recipe_path, recipes_folder
 from declutr.recipes.copies import imported_files
@@ -68,9 +71,10 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
     `RecipeError` : Jsonnet cannot evaluate it for another reason.
     """
     _warn_of_earlier_paths(file)
-    path = [str(recipes_folder().parent)]
+    folder = recipes_folder()
     try:
-        return evaluate(file, ext_vars=dict(ext_vars), jpathdir=path)
+        text = evaluate(file, ext_vars=dict(ext_vars), jpathdir=[str(folder.parent)])
+        return _spelt(text) if Path(file).resolve().is_relative_to(folder.resolve()) else text
     except RuntimeError as error:
         undefined = _UNDEFINED.search(str(error))
         if undefined is None:
@@ -84,6 +88,14 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
         )
     _logger.info("%s is not set: '%s' starts from %s", TRANSFORMER, file, default)
     return evaluated(evaluate, file, {**ext_vars, TRANSFORMER: default})
+
+
+def _spelt(text: str) -> str:
+    """Return a recipe of this package, with names that no other package can have taken."""
+    if not any_taken():
+        return text
+    with own_first():
+        return json.dumps(spelt(json.loads(text)))
 
 
 def error_of_overrides(text: str, error: RuntimeError) -> RecipeError:

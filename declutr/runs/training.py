@@ -12,6 +12,7 @@ from typing import Any
 from allennlp.common import Params
 from allennlp.models import Model
 
+from declutr.bridge.names import own_first
 from declutr.inference.encoder import Encoder
 from declutr.models.declutr import DeCLUTR
 from declutr.runs.process_state import (
@@ -25,6 +26,7 @@ from declutr.runs.run_folder import RunFolder, TrainingError
 _running = threading.Lock()
 
 
+@own_first()
 def train(
     data: str | os.PathLike | Iterable[Any] | None = None,
     *,
@@ -46,6 +48,9 @@ def train(
     It is `allennlp train` of the same recipe: the same losses and weights to the bit, with the same
     progress bars, checks and files in the folder `output`. The process is left as it was: random
     numbers, logging, signal handlers and the number of threads.
+
+    Registered names in the recipe mean classes of this package, also where another package that is
+    loaded has taken one.
 
     The same call again goes on where an interrupted run was (Ctrl-C leaves a checkpoint of the last
     step), and returns the encoder of a finished one at once.

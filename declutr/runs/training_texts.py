@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from declutr.bridge.component_names import short
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
@@ -41,7 +42,7 @@ class TextFiles:
 
     def __init__(self, reader: Mapping[str, Any], follows: bool = False) -> None:
         self._reader = reader
-        self._kind = str(reader.get("type"))
+        self._kind = str(short(reader.get("type")))
         self._follows = follows or bool(reader.get("positives"))
 
     @functools.cached_property

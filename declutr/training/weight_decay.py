@@ -8,32 +8,19 @@ any optimizer by a regular expression.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from allennlp.common.checks import ConfigurationError
 
-UNDECAYED = "@norms_and_biases"
-"""A stand-in for a regular expression in `parameter_groups`: all parameters without decay."""
+from declutr.bridge.undecayed import UNDECAYED, optimized_model, optimizing
 
-_model: ContextVar[torch.nn.Module | None] = ContextVar("model", default=None)
+__all__ = ["UNDECAYED", "normalisation_parameters", "optimizing", "with_undecayed"]
 
 # The class names of normalisations in torch and transformers, such as LayerNorm, BatchNorm1d,
 # T5LayerNorm, EuroBertRMSNorm, NoNorm, ...
 _NORMALISATION = re.compile(r"norm(\dd)?$", re.IGNORECASE)
-
-
-@contextmanager
-def optimizing(model: torch.nn.Module) -> Iterator[None]:
-    """Say in a context that optimizers are built for the parameters of a model."""
-    token = _model.set(model)
-    try:
-        yield
-    finally:
-        _model.reset(token)
 
 
 def normalisation_parameters(model: torch.nn.Module) -> set[torch.nn.Parameter]:
@@ -65,7 +52,7 @@ def with_undecayed(
     """
     if not any(UNDECAYED in patterns for patterns, _ in groups):
         return list(groups)
-    model = _model.get()
+    model = optimized_model()
     if model is None:
         raise ConfigurationError(
             f"'{UNDECAYED}' in parameter_groups goes by the modules of a model, which are known "

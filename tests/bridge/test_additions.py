@@ -21,24 +21,16 @@ def plugins(bare: Any, monkeypatch: Any, tmp_path: Path) -> ModuleType:
     return module
 
 
-def test_the_plugin_of_this_package_is_discovered_once(
+def test_names_of_this_package_are_known_with_the_plugins(
     plugins: ModuleType, monkeypatch: Any
 ) -> None:
-    assert list(plugins.discover_plugins()) == []
-    monkeypatch.setattr(additions, "PLUGIN", "json.decoder")  # one that can be found
-    assert additions.own_plugin(plugins)
-    assert list(plugins.discover_plugins()) == ["json.decoder"]
-    Path(".allennlp_plugins").write_text("json.decoder\njson.encoder\n")
-    assert list(plugins.discover_plugins()) == ["json.decoder", "json.encoder"]
-    Path(".allennlp_plugins").write_text("json.encoder\n")
-    assert list(plugins.discover_plugins()) == ["json.encoder", "json.decoder"]
-
-
-def test_the_plugin_is_listed_in_this_environment(monkeypatch: Any, tmp_path: Path) -> None:
-    from allennlp.common.plugins import discover_plugins
-
-    monkeypatch.chdir(tmp_path)
-    assert list(discover_plugins()).count("declutr.plugin") == 1
+    extended: list[str] = []
+    monkeypatch.setattr(additions, "extend", lambda before_use: extended.append(before_use))
+    Path(".allennlp_plugins").write_text("json.decoder\ndeclutr.plugin\n")
+    assert list(plugins.discover_plugins()) == ["json.decoder", "declutr.plugin"]
+    assert additions.own_plugin(plugins) and not extended
+    assert list(plugins.discover_plugins()) == ["json.decoder"]  # ours is imported at first use
+    assert extended == ["declutr.plugin"]
 
 
 def lines_of(module: Any, path: str, **attributes: Any) -> list[str]:

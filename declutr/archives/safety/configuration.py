@@ -19,6 +19,7 @@ from declutr.archives import (
     read_bounded_json,
 )
 from declutr.archives.safety.building import import_refused, is_registered
+from declutr.bridge.component_names import short
 
 _READERS = ("dataset_reader", "validation_dataset_reader")
 # Loading builds only these sections. Others may name files of the training machine, since nothing
@@ -69,7 +70,7 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
         _check_type(path, value, file.name)
         refuse_if(_nested_archive(path, value), path, file.name)
         if isinstance(value, dict):
-            types[path] = value.get("type")
+            types[path] = short(value.get("type"))
 
     def _is_carried(path: KeyPath, name: str) -> bool:
         """Return whether loading replaces `name` at `path` by a folder of the archive."""

@@ -60,7 +60,7 @@ class ReclaimModel(Model):
         are missing, or, in training, a batch has no ids or the task model returns no loss.
     """
 
-    default_predictor = "reclaim"
+    default_predictor = "declutr-reclaim"
 
     asked_rarely: bool = False
     """Whether `get_metrics` reads the metrics of training at every call; see `RecordedModel`."""

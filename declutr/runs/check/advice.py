@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from declutr.bridge.component_names import short
 from declutr.runs.check.data import DataFigures
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.memory import Device, MemoryFigures
@@ -118,7 +119,7 @@ def of_memory(config: Mapping[str, Any], memory: MemoryFigures, device: Device) 
         return
     model, size = config["model"], config["data_loader"].get("batch_size")
     ways = []
-    own = model.get("type") == "declutr"
+    own = short(model.get("type")) == "declutr"
     if own and not model.get("chunk_size") and isinstance(size, int) and size > 1:
         fixed = memory.peak - memory.activations
         room = device.memory - fixed

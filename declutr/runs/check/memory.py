@@ -16,6 +16,7 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.training.optimizers import Optimizer
 
+from declutr.bridge.component_names import short
 from declutr.data.collation import moved
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.simulated_step import META, step_memory, without_contents
@@ -105,7 +106,7 @@ def _low_precision(config: Mapping[str, Any], kind: str) -> str | None:
     if (config.get("trainer") or {}).get("use_amp") and kind == "cuda":
         return "float16"
     model = config.get("model") or {}
-    if model.get("type") != "declutr":
+    if short(model.get("type")) != "declutr":
         return None
     precision = model.get("precision", "auto")
     if precision == "auto" and kind == "cuda" and torch.cuda.is_bf16_supported():
