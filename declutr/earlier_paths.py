@@ -46,13 +46,14 @@ _PLACES = {**_WHOLE, **SPLIT, **PACKAGES}
 _FUNCTIONS = ("objectives.info_nce", "objectives.jensen_shannon")
 
 
-def install() -> MetaPathFinder:
+def install() -> _EarlierPaths:
     """Install the finder that lets modules be imported by their earlier paths, once; return it."""
     for finder in sys.meta_path:
         if isinstance(finder, _EarlierPaths):
             return finder
-    sys.meta_path.insert(0, _EarlierPaths())
-    return sys.meta_path[0]
+    finder = _EarlierPaths()
+    sys.meta_path.insert(0, finder)
+    return finder
 
 
 def place_of(path: str) -> str | None:

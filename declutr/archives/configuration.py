@@ -51,11 +51,8 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
         )
     transformer = folder / modules.transformer_folder
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}
-    embedder = {
-        **named,
-        "type": "declutr-pretrained_transformer_mlm",
-        "masked_language_modeling": False,
-    }
+    mlm = "declutr-pretrained_transformer_mlm"
+    embedder = {**named, "type": mlm, "masked_language_modeling": False}
     length = {} if modules.max_length is None else {"max_length": modules.max_length}
     model: dict[str, Any] = {
         "type": "declutr-declutr",

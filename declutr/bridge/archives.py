@@ -11,6 +11,7 @@ import inspect
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -52,17 +53,26 @@ def archived_transformers(module: ModuleType) -> bool:
     def archive_model(original: Any, *args: Any, **kwargs: Any) -> str:
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         folder = str(arguments["serialization_dir"])
-        if not names_own(os.path.join(folder, module.CONFIG_NAME)):
+        weights = os.path.join(folder, arguments.get("weights", module._DEFAULT_WEIGHTS))
+        if not names_own(os.path.join(folder, module.CONFIG_NAME)) and _is_sound(weights):
             return original(**arguments)
         carried = importlib.import_module(CARRIED)
-        weights = arguments.get("weights", module._DEFAULT_WEIGHTS)
-        carried.require_whole_weights(os.path.join(folder, weights))
+        carried.require_whole_weights(weights)
         if files := carried.archive_transformer(folder):
             included = arguments.get("include_in_archive") or []
             arguments["include_in_archive"] = [*included, *files]
         return original(**arguments)
 
     return True
+
+
+def _is_sound(weights: str) -> bool:
+    """Return whether all records of a weight file are what was written."""
+    try:
+        with zipfile.ZipFile(weights) as records:
+            return records.testzip() is None
+    except Exception:  # a malformed file can raise nearly any error
+        return False
 
 
 def archived_names(module: ModuleType) -> bool:

