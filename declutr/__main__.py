@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 
 # Commands of `declutr` alone, which run before AllenNLP is imported: the function of each, which
@@ -54,7 +55,9 @@ def _run_allennlp() -> None:
     import gc
 
     from declutr.bridge.deferral import garbage
+    from declutr.bridge.untrusted import SAFE
 
+    os.environ.setdefault(SAFE, "1")  # in processes that it starts, too
     try:
         with garbage():
             # Importing this module sets up logging as the command `allennlp` does, by the

@@ -17,6 +17,7 @@ from declutr.bridge import (
     pretrained,
     repairs,
     resumption,
+    untrusted,
 )
 
 # Context managers in which the body of the module runs.
@@ -64,9 +65,18 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.from_params": (additions.nearest_keys,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (optional_packages.suggested_names,),
-    "allennlp.commands.predict": (additions.blank_lines,),
-    "allennlp.commands.train": (repairs.spawned_training, configurations.told_errors),
-    "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
+    "allennlp.commands._checklist_internal": (untrusted.trust_in_archives,),
+    "allennlp.commands.evaluate": (untrusted.trust_in_archives,),
+    "allennlp.commands.predict": (additions.blank_lines, untrusted.trust_in_archives),
+    "allennlp.commands.train": (
+        repairs.spawned_training,
+        configurations.told_errors,
+        untrusted.trust_in_archives,
+    ),
+    "allennlp.commands.find_learning_rate": (
+        additions.rates_of_the_same_trainer,
+        untrusted.trust_in_archives,
+    ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
         repairs.worker_processes,
@@ -76,6 +86,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.models.archival": (
         archives.archived_transformers,
         archives.checked_extraction,
+        untrusted.archives_by_rules,
     ),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,

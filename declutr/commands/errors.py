@@ -45,7 +45,8 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
                 raise
             parser.exit(2, f"{parser.prog}: {in_words(error)}\n")
 
-    parser.epilog = f"{parser.epilog}\n\n{_HELP}" if parser.epilog else _HELP
+    if _HELP not in (parser.epilog or ""):
+        parser.epilog = f"{parser.epilog}\n\n{_HELP}" if parser.epilog else _HELP
     parser.set_defaults(func=run_and_tell)
 
 
