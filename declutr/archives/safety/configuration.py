@@ -70,8 +70,8 @@ def check_configuration(
             types[path] = value.get("type")
         if path in vouched:
             continue
-        _check_type(path, value, file.name, evaluation)
         refuse_if(_remote_code(path, value) or _nested_archive(path, value), path, file.name)
+        _check_type(path, value, file.name, evaluation)
 
     def _is_carried(path: KeyPath, name: str) -> bool:
         """Return whether loading replaces `name` at `path` by a folder of the archive."""
