@@ -57,7 +57,7 @@ def _run_allennlp() -> None:
     from declutr.bridge.deferral import garbage
     from declutr.bridge.untrusted import SAFE
 
-    os.environ.setdefault(SAFE, "1")  # in processes that it starts, too
+    os.environ[SAFE] = os.environ.get(SAFE) or "1"  # in processes that it starts, too
     try:
         with garbage():
             # Importing this module sets up logging as the command `allennlp` does, by the

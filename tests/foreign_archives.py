@@ -61,6 +61,7 @@ class Commands:
         with self._monkeypatch.context() as patch:
             patch.setenv("DECLUTR_SAFE", "1") if safe else patch.delenv("DECLUTR_SAFE", False)
             patch.setattr(sys, "argv", [program, *map(str, arguments)])
+            patch.setattr(allennlp.commands, "import_plugins", lambda: None)  # it looks for long
             allennlp.commands.main(prog=program)
         return self._capsys.readouterr().out
 
