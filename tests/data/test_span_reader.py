@@ -21,7 +21,6 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
-from declutr.archives.safety.building import untrusted
 from declutr.corpus.documents import SourceError
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.sampling.row_draws import document_rng, text_digest
@@ -754,12 +753,3 @@ class TestAllenNLPLoader:
         (tmp_path / "a.txt").write_text("a " * 50 + "\n")
         loader = self.loader(words(), tmp_path / "a.txt", 2)
         assert [len(batch["anchors"]["tokens"]["tokens"]) for batch in loader] == [1]
-
-
-def test_an_untrusted_archive_does_not_choose_where_stores_lie(words, tmp_path) -> None:
-    file = tmp_path / "texts.txt"
-    file.write_text(" ".join(TEXTS) + "\n")
-    with untrusted():
-        reader = words()
-    assert list(reader.read(str(file))) and not (tmp_path / "stores").exists()
-    assert list(words().read(str(file))) and (tmp_path / "stores").exists()
