@@ -73,7 +73,9 @@ def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
 
     from declutr.bridge.deferral import garbage
     from declutr.bridge.names import own_first
+    from declutr.bridge.untrusted import SAFE
 
+    os.environ[SAFE] = os.environ.get(SAFE) or "1"  # in processes that it starts, too
     try:
         with garbage():
             # Importing this module sets up logging as the command `allennlp` does, by the

@@ -20,6 +20,7 @@ from declutr.bridge import (
     repairs,
     resumption,
     undecayed,
+    untrusted,
 )
 
 # Context managers in which the body of the module runs.
@@ -61,10 +62,15 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.transformers_without_weights,
     ),
     "allennlp.common.registrable": (optional_packages.suggested_names,),
-    "allennlp.commands.train": (repairs.spawned_training,),
+    "allennlp.commands._checklist_internal": (untrusted.trust_in_archives,),
+    "allennlp.commands.evaluate": (untrusted.trust_in_archives,),
+    "allennlp.commands.find_learning_rate": (untrusted.trust_in_archives,),
+    "allennlp.commands.predict": (untrusted.trust_in_archives,),
+    "allennlp.commands.train": (repairs.spawned_training, untrusted.trust_in_archives),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
+    "allennlp.models.archival": (untrusted.archives_by_rules,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),

@@ -35,7 +35,8 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
             tell(parser, error)
             raise
 
-    parser.epilog = f"{parser.epilog}\n\n{TOLD}" if parser.epilog else TOLD
+    if TOLD not in (parser.epilog or ""):
+        parser.epilog = f"{parser.epilog}\n\n{TOLD}" if parser.epilog else TOLD
     parser.set_defaults(func=run_and_tell)
 
 

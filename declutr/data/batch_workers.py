@@ -12,6 +12,7 @@ from allennlp.data.data_loaders.data_loader import TensorDict
 from torch.utils.data import Dataset, Sampler
 
 from declutr.data.collation import PackedBatch
+from declutr.data.instance_rows import InstanceRows
 from declutr.data.row_reader import RowReader
 
 
@@ -45,7 +46,9 @@ class EpochBatches(Sampler):
 class Batches(Dataset):
     """A dataset of batches by `(epoch, rows)`, packed if the reader can, else collated."""
 
-    def __init__(self, reader: RowReader, path: Any, vocab: Vocabulary | None) -> None:
+    def __init__(
+        self, reader: RowReader | InstanceRows, path: Any, vocab: Vocabulary | None
+    ) -> None:
         self._reader, self._path, self._vocab = reader, path, vocab
 
     def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:

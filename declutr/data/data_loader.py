@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from declutr.corpus.documents import SourceError
 from declutr.data.batch_workers import Batches, EpochBatches, as_it_is, one_thread
 from declutr.data.collation import PackedBatch, moved
+from declutr.data.instance_rows import InstanceRows
 from declutr.data.row_reader import RowReader
 from declutr.sampling.document_selection import shares, shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
@@ -38,7 +39,8 @@ class DeCLUTRDataLoader(DataLoader):
 
     # Parameters
 
-    reader, data_path : come from `dataset_reader` and `train_data_path`.
+    reader, data_path : come from `dataset_reader` and `train_data_path`. The instances of a reader
+        that is not of this package are read once and kept in memory.
     batch_size : documents per batch and process.
     max_tokens : the average number of tokens per batch and process, instead of `batch_size`. The
         number of documents per batch then varies, and batches of a corpus of uneven documents cost
@@ -66,12 +68,12 @@ class DeCLUTRDataLoader(DataLoader):
 
     # Raises
 
-    `ConfigurationError` : if the reader is of another kind, if both or neither of `batch_size` and
-        `max_tokens` are given, if there are fewer documents than one batch needs, or if two
-        documents exceed `max_tokens`.
+    `ConfigurationError` : if both or neither of `batch_size` and `max_tokens` are given, the latter
+        for a reader of another package, if there are fewer documents than one batch needs, or if
+        two documents exceed `max_tokens`.
     """
 
-    reader: Any  # A `RowReader`, which `__post_init__` checks.
+    reader: Any  # A `RowReader`, or `InstanceRows` of a reader of another package.
     data_path: Any
     _: KW_ONLY
     batch_size: Optional[int] = None
@@ -88,10 +90,12 @@ class DeCLUTRDataLoader(DataLoader):
 
     def __post_init__(self) -> None:
         if not isinstance(self.reader, RowReader):
-            raise ConfigurationError(
-                f'The data loader "declutr" needs the dataset reader "declutr", got '
-                f'{type(self.reader).__name__}. Use the data loader "multiprocess" with it.'
-            )
+            if self.max_tokens is not None:
+                raise ConfigurationError(
+                    "max_tokens needs a dataset reader of this package, which counts tokens first; "
+                    f"got {type(self.reader).__name__}. Set batch_size instead."
+                )
+            self.reader = InstanceRows(self.reader)
         if (self.batch_size is None) == (self.max_tokens is None):
             raise ConfigurationError(
                 f"Got batch_size {self.batch_size} and max_tokens {self.max_tokens}; expected one "

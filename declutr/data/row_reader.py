@@ -16,6 +16,7 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
+from declutr.archives.safety.building import is_untrusted
 from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
@@ -90,7 +91,8 @@ class RowReader(DatasetReader):
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._codec = text_codec(self._tokenizer, self._token_indexers)
-        self._reading = text_key, encoding_errors, cache_dir
+        # Reading writes to this folder, so an untrusted archive does not choose it.
+        self._reading = text_key, encoding_errors, None if is_untrusted() else cache_dir
         self._drawing = seed, resample
         self._epochs = EpochCounts()
         self.truncated_texts = 0

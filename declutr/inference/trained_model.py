@@ -58,7 +58,7 @@ class TrainedModel(TextModel):
         number = (device.index or 0) if device.type == "cuda" else -1
         # Below this level, AllenNLP logs a line for each parameter that no initializer sets.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
-        with opened_archive(place, trust=trust) as folder, quiet:
+        with opened_archive(place, trust, overrides=overrides) as folder, quiet:
             if weights_of(folder) is None:
                 raise FileNotFoundError(
                     f"'{place}' holds no weights (weights.th, best.th): its training has not "

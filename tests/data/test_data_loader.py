@@ -680,14 +680,13 @@ class TestSettings:
         assert isinstance(loader, DeCLUTRDataLoader) and len(loader) == 3
         assert not loader.shuffle and loader.num_workers == 1
 
-    def test_another_reader_is_refused(self, corpus_file):
+    def test_max_tokens_of_another_reader_is_refused(self, corpus_file):
         reader = DatasetReader.by_name("text_classification_json")(tokenizer=WhitespaceTokenizer())
         with pytest.raises(
             ConfigurationError,
-            match=r'needs the dataset reader "declutr", got TextClassificationJsonReader. Use the '
-            'data loader "multiprocess"',
+            match=r"max_tokens needs a dataset reader of this package, .* got TextClassification",
         ):
-            DeCLUTRDataLoader(reader, str(corpus_file), batch_size=2)
+            DeCLUTRDataLoader(reader, str(corpus_file), max_tokens=2)
 
     @pytest.mark.parametrize("changes", [{"batch_size": 0}, {"num_workers": -1}])
     def test_numbers_out_of_range(self, make, changes):

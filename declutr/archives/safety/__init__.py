@@ -19,29 +19,42 @@ argument therefore does so for every archive.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from declutr.archives import (
-    ARCHIVES,
     CONFIG,
-    NAMES,
-    TRANSFORMERS,
-    VOCABULARY,
+    TRUST,
     BrokenArchive,
     UnsafeArchive,
-    is_transformer,
     local_place,
     require_model,
     weights_of,
 )
-from declutr.archives.safety.building import parameters_in_proportion, registered_names_only
-from declutr.archives.safety.configuration import check_configuration, read_plain_json
-from declutr.archives.safety.files import check_no_pickle, check_transformer, check_transformer_file
-from declutr.system import raised_as
+from declutr.archives.safety.building import (
+    is_untrusted,
+    parameters_in_proportion,
+    registered_names_only,
+)
+from declutr.archives.safety.content import check_content
+from declutr.archives.safety.files import check_no_pickle, check_transformer
+from declutr.archives.safety.overrides import Overrides, names_in_overrides
+
+__all__ = [
+    "BrokenArchive",
+    "UnsafeArchive",
+    "check_content",
+    "check_transformer",
+    "loaded_by_rules",
+    "opened_archive",
+    "parameters_in_proportion",
+    "registered_names_only",
+    "safely_loaded_archive",
+]
 
 if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.
     from allennlp.models.archival import Archive
@@ -54,8 +67,19 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.extraction"), name)
 
 
+# The folder of the archive that this thread or task has open, and whether it is trusted.
+_opened: ContextVar[tuple[Path, bool] | None] = ContextVar("opened", default=None)
+
+
 @contextmanager
-def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Path]:
+def opened_archive(
+    place: str | os.PathLike,
+    trust: bool = False,
+    *,
+    overrides: Overrides = None,
+    weights_file: str | os.PathLike | None = None,
+    evaluation: bool = False,
+) -> Iterator[Path]:
     """Return a context with a folder of checked content, from which AllenNLP may build a model.
 
     A `model.tar.gz` is extracted into a temporary folder that is deleted on exit, so everything has
@@ -65,6 +89,11 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
 
     place : a serialization directory, an archive, or the URL of one.
     trust : whether to allow Jsonnet, types that must be imported, other archives, and remote code.
+    overrides : the changes of the configuration that the caller will build with, and vouches for:
+        what they set is not judged, and types in them may be imported.
+    weights_file : weights to be loaded instead of those in the archive.
+    evaluation : whether to check what is built after loading, too: the data loaders and the
+        evaluator.
 
     # Raises
 
@@ -83,14 +112,20 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
         except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
         require_model(folder, name)
+        everything = folder != path
         try:
-            check_content(folder, trust, everything=folder != path)
+            check_content(folder, trust, everything, overrides=overrides, evaluation=evaluation)
         except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(f"{name}: {error}") from None
+        weights = weights_of(folder)
+        if weights_file:
+            weights = Path(weights_file)
+            check_no_pickle(weights, str(weights_file))
         if not trust:
-            weights = weights_of(folder)
+            names = names_in_overrides(folder / CONFIG, overrides)
             stack.enter_context(parameters_in_proportion(weights.stat().st_size if weights else 0))
-            stack.enter_context(registered_names_only())
+            stack.enter_context(registered_names_only(names))
+        stack.callback(_opened.reset, _opened.set((folder, trust)))
         yield folder
 
 
@@ -104,7 +139,7 @@ def safely_loaded_archive(
     place: str | os.PathLike,
     *,
     cuda_device: int = -1,
-    overrides: str | Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     trust: bool = False,
 ) -> Archive:
     """Load an untrusted archive and return AllenNLP's `Archive` of it.
@@ -124,102 +159,44 @@ def safely_loaded_archive(
     from allennlp.models.archival import load_archive
 
     changes = overrides if isinstance(overrides, str) else dict(overrides or {})
-    with opened_archive(place, trust) as folder:
+    with opened_archive(place, trust, overrides=changes) as folder:
         return load_archive(folder, cuda_device=cuda_device, overrides=changes)
 
 
-def check_content(folder: Path, trust: bool = False, everything: bool = True) -> None:
-    """Refuse a folder if loading a model from it would run code or read files elsewhere.
+def loaded_by_rules(
+    load: Callable[..., Archive],
+    place: str | os.PathLike,
+    *,
+    trust: bool,
+    cuda_device: int = -1,
+    overrides: Overrides = "",
+    weights_file: str | None = None,
+) -> Archive:
+    """Call AllenNLP's `load_archive`; on checked content only, unless the archive is trusted.
+
+    An archive that is open already (`opened_archive`) was checked then. While objects are built
+    from an untrusted one, no other archive is loaded.
 
     # Parameters
 
-    folder : an extracted archive, a serialization directory, or the folder of a transformer, with
-        its `config.json` or `modules.json`.
-    trust : whether to allow everything that the configuration names and the code it brings. Weight
-        files must hold nothing but tensors all the same.
-    everything : whether to check every file. Otherwise only those that loading reads are checked,
-        because a serialization directory also holds other files, such as checkpoints.
+    load : the function `load_archive`.
+    place, cuda_device, overrides, weights_file : its arguments.
+    trust : whether to leave an archive that is not open already to AllenNLP alone.
 
     # Raises
 
-    `UnsafeArchive` : if the folder is refused; the message names the file and the reason.
-    `BrokenArchive` : if a file of tensors is damaged.
-    `declutr.archives.NoModel` : if there is no `config.json`.
+    `UnsafeArchive`, `BrokenArchive`, `declutr.archives.NoModel` : under the conditions of
+        `opened_archive`.
     """
-    require_model(folder)
-    configurations = _check_configurations(folder, trust)
-    for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
-        name = file.relative_to(folder).as_posix()
-        if name.startswith(f"{VOCABULARY}/"):
-            _require_text(file, name)
-        check_no_pickle(file, name)
-        # Elsewhere in an archive, a file with the name of transformer settings is never read.
-        if not trust and name.startswith(f"{TRANSFORMERS}/") and file not in configurations:
-            check_transformer_file(file, name)
-    if not trust and is_transformer(folder):
-        from declutr.archives.sentence_transformers_folder import NotFollowed, transformer_folder
-
-        with raised_as(UnsafeArchive, NotFollowed):
-            inside = transformer_folder(str(folder))
-        check_transformer(str(folder), folder=inside)
-
-
-def _check_configurations(folder: Path, trust: bool) -> list[Path]:
-    """Check the configurations of a model and of the archives it carries; return their files."""
-    config = folder / CONFIG
-    if not config.is_file():  # a sentence-transformers folder, which has `modules.json` instead
-        return []
-    checked = [config]
-    transformers = _carried(folder / TRANSFORMERS, NAMES)
-    archives = _carried(folder / TRANSFORMERS, ARCHIVES)
-    if not trust:
-        for name in sorted(check_configuration(config, set(transformers), set(archives))):
-            check_transformer(name)
-    for inner in archives.values():
-        if not (inner / CONFIG).is_file():
-            raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {CONFIG}.")
-        try:
-            checked += _check_configurations(inner, trust)
-        except UnsafeArchive as error:
-            raise UnsafeArchive(f"In '{inner.name}', which it carries, {error}") from None
-    return checked
-
-
-def _carried(transformers: Path, file: str) -> dict[str, Path]:
-    """Return the folders that `declutr.archives.carried` put into an archive, by name."""
-    if not (transformers / file).is_file():
-        return {}
-    called = f"{TRANSFORMERS}/{file}"
-    names = read_plain_json(transformers / file)
-    if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
-        raise UnsafeArchive(f"{called} should map names to folders beside it.")
-    folders = {}
-    for name, place in names.items():
-        target = (transformers / place).resolve() if place.isprintable() else transformers
-        if transformers.resolve() not in target.parents or not target.is_dir():
-            raise UnsafeArchive(
-                f"{called} says that '{name}' lies in '{place}', which is no folder beside it."
-            )
-        folders[name] = target
-    return folders
-
-
-def _every_file(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.rglob("*") if file.is_file())
-
-
-def _loaded_files(folder: Path) -> Iterator[Path]:
-    weights = weights_of(folder)
-    if weights is not None:
-        yield weights
-    for name in (VOCABULARY, TRANSFORMERS):
-        yield from _every_file(folder / name)
-
-
-def _require_text(file: Path, name: str) -> None:
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UnsafeArchive(f"{name} is no UTF-8 text ({error}), as vocabularies are.") from None
-    if "\0" in text:
-        raise UnsafeArchive(f"{name} holds zero bytes; vocabularies are text.")
+    others = {"cuda_device": cuda_device, "overrides": overrides, "weights_file": weights_file}
+    folder, trusted = _opened.get() or (None, trust)
+    if folder == Path(place):
+        return load(place, **others)
+    if is_untrusted():
+        raise UnsafeArchive(f"{CONFIG}: it loads another archive, '{place}'. {TRUST}")
+    if trusted:
+        return load(place, **others)
+    with opened_archive(
+        place, overrides=overrides, weights_file=weights_file, evaluation=True
+    ) as checked:
+        return load(checked, **others)

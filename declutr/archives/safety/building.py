@@ -11,7 +11,7 @@ initialised and occupy memory.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -33,6 +33,8 @@ MAX_PARAMETERS = 100_000
 
 # The refusals in this thread or task; `None` outside of `registered_names_only`.
 _refused: ContextVar[list[UnsafeArchive] | None] = ContextVar("refused", default=None)
+# The names that the user vouches for.
+_vouched: ContextVar[Collection[str]] = ContextVar("vouched", default=())
 _untrusted: ContextVar[bool] = ContextVar("untrusted", default=False)
 
 
@@ -67,11 +69,15 @@ def is_registered(name: str) -> bool:
 
 
 @contextmanager
-def registered_names_only() -> Iterator[None]:
+def registered_names_only(vouched: Collection[str] = ()) -> Iterator[None]:
     """Return a context in which AllenNLP, in this thread or task, imports nothing for a name.
 
     Objects that are built inside are untrusted, so they import nothing later either
     (`is_untrusted`).
+
+    # Parameters
+
+    vouched : names that AllenNLP may import all the same, because the user chose them.
 
     # Raises
 
@@ -81,7 +87,7 @@ def registered_names_only() -> Iterator[None]:
     """
     _watch_names()
     refused: list[UnsafeArchive] = []
-    token = _refused.set(refused)
+    token, names = _refused.set(refused), _vouched.set(vouched)
     try:
         with untrusted():
             yield
@@ -91,6 +97,7 @@ def registered_names_only() -> Iterator[None]:
         raise
     finally:
         _refused.reset(token)
+        _vouched.reset(names)
 
 
 @cache  # The patch must be applied only once per process.
@@ -103,7 +110,8 @@ def _watch_names() -> None:
     @wraps(original)
     def resolve_class_name(cls: Any, name: str) -> Any:
         refused = _refused.get()
-        if refused is not None and "." in name and name not in Registrable._registry.get(cls, {}):
+        imports = "." in name and name not in Registrable._registry.get(cls, {})
+        if refused is not None and imports and name not in _vouched.get():
             refused.append(import_refused("config.json", f"A {cls.__name__}", name))
             raise refused[-1]
         return original(cls, name)

@@ -9,41 +9,38 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from declutr.archives import (
-    CONFIGURATION_BYTES,
-    TRUST,
-    JSONError,
-    KeyPath,
-    UnsafeArchive,
-    entries,
-    read_bounded_json,
-)
+from declutr.archives import TRUST, KeyPath, UnsafeArchive, entries
 from declutr.archives.safety.building import import_refused, is_registered
+from declutr.archives.safety.overrides import Overrides, with_overrides
+from declutr.archives.safety.plain_json import read_plain_json
 from declutr.bridge.component_names import short
 
 _READERS = ("dataset_reader", "validation_dataset_reader")
 # Loading builds only these sections. Others may name files of the training machine, since nothing
 # reads them. Of the vocabulary, only the type matters.
 _BUILT = ("model", *_READERS)
+_BUILT_FOR_EVALUATION = ("data_loader", "validation_data_loader", "evaluation")
 _SECTIONS = (*_BUILT, "vocabulary")
 _STRIPPED = ("initializer", "pretrained_file")  # by AllenNLP's `remove_keys_from_params`
-_FILE_KEY = re.compile(r"(^|_)(file|path|dir|directory|folder)s?$")
+_FILE_KEY = re.compile(r"(^|_)((file|path|dir|directory|folder)s?|file_?names?)$")
+# Keys under which registered classes take the name of a transformer, or its folder.
+_TRANSFORMER_KEY = re.compile(r"(^|_)(model_name|bert_model|pretrained_model|transformer_model)$")
 _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
 # AllenNLP lets spaCy import the package of this name, or else download and install it.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
 _CODE_SWITCHES = ("trust_remote_code", "allow_all_kernels", "use_kernels")
 
-# Matches strings, which are skipped, and syntax that Jsonnet has and JSON does not.
-_JSONNET = re.compile(
-    r'"(?:[^"\\]|\\.)*"'
-    r"|(?P<comment>//|/\*|\#)|(?P<text>'|\|\|\|)"
-    r"|\b(?P<word>importstr|importbin|import|function|local|std|self|super|error|assert|for|if)\b"
-)
-_JSONNET_KINDS = {"comment": "the comment", "text": "text in", "word": "the Jsonnet"}
 _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
 
 
-def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> set[str]:
+def check_configuration(
+    file: Path,
+    transformers: set[str],
+    archives: set[str],
+    *,
+    overrides: Overrides = None,
+    evaluation: bool = False,
+) -> set[str]:
     """Refuse a configuration that names code or anything outside its archive.
 
     # Parameters
@@ -51,6 +48,9 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
     file : a `config.json`.
     transformers : the names of the transformers that the archive carries.
     archives : the names of the trained archives that the archive carries.
+    overrides : changes by the user, which are not judged.
+    evaluation : whether to judge the sections as well that are built after loading, to evaluate:
+        the data loaders and the evaluator.
 
     # Returns
 
@@ -61,16 +61,18 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
     `UnsafeArchive` : if it is not plain JSON, or names a class that would have to be imported,
         another archive, remote code, compiler options that can run programs, or local files.
     """
-    config = read_plain_json(file)
-    if not isinstance(config, dict):
+    own = read_plain_json(file)
+    if not isinstance(own, dict):
         raise UnsafeArchive(f"{file.name} holds no JSON object. Expected a configuration.")
-    check_no_remote_code(config, file.name)
+    config, vouched = with_overrides(own, overrides)
     types: dict[KeyPath, Any] = {}
     for path, value in entries(config):
-        _check_type(path, value, file.name)
-        refuse_if(_nested_archive(path, value), path, file.name)
         if isinstance(value, dict):
             types[path] = short(value.get("type"))
+        if path in vouched:
+            continue
+        refuse_if(_remote_code(path, value) or _nested_archive(path, value), path, file.name)
+        _check_type(path, value, file.name, evaluation)
 
     def _is_carried(path: KeyPath, name: str) -> bool:
         """Return whether loading replaces `name` at `path` by a folder of the archive."""
@@ -79,14 +81,14 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
         return path[-1] == "model_name" and name in transformers
 
     named = set()
-    for section in _BUILT:
+    for section in (*_BUILT, *(_BUILT_FOR_EVALUATION if evaluation else ())):
         for path, value in entries(config.get(section), (section,)):
-            if _is_stripped(path):
+            if path in vouched or _is_stripped(path):
                 continue
             if isinstance(value, str):
                 if _is_synonyms(path, types) or _is_carried(path, value):
                     continue
-                if path[-1] == "model_name" and value:
+                if _names_transformer(path) and value:
                     named.add(value)
             refuse_if(_options_that_run(path, value) or _outside(path, value), path, file.name)
     return named
@@ -98,12 +100,15 @@ def refuse_if(reason: str | None, path: KeyPath, file: str) -> None:
         raise UnsafeArchive(f"{file}: '{dotted(path)}' {reason}. {TRUST}")
 
 
-def _check_type(path: KeyPath, value: Any, file: str) -> None:
+def _check_type(path: KeyPath, value: Any, file: str, evaluation: bool) -> None:
     """Refuse a type that AllenNLP would have to import.
 
-    Names without a dot import nothing, and pass, as in `"rope_scaling": {"type": "yarn"}`.
+    Names without a dot import nothing, and pass, as in `"rope_scaling": {"type": "yarn"}`. What is
+    built after loading is not watched (`declutr.archives.safety.building`), so every string there
+    counts as a type.
     """
     is_type = path[-1] == "type" or (len(path) == 1 and path[0] in _SECTIONS)
+    is_type = is_type or (evaluation and path[0] in _BUILT_FOR_EVALUATION)
     if is_type and isinstance(value, str) and "." in value and not is_registered(value):
         raise import_refused(file, f"'{dotted(path)}'", value)
 
@@ -114,6 +119,8 @@ def _nested_archive(path: KeyPath, value: Any) -> str | None:
         return "loads another archive"
     if path[-1] in ("archive_file", "_pretrained"):
         return "names another archive"
+    if path[0] in _BUILT_FOR_EVALUATION and path[1:] in (("reader",), ("data_path",)):
+        return "is in place of what the command is given"
     return None
 
 
@@ -124,6 +131,8 @@ def _options_that_run(path: KeyPath, value: Any) -> str | None:
             return f"gives torch.compile {others}, which can name programs to run"
     if path[-1] == "language" and isinstance(value, str) and not _LANGUAGE.fullmatch(value):
         return f"is '{value}', a package that spaCy would import. Expected one of spaCy's models"
+    if path[-1] == "mecab_option" and value:
+        return f"is {value!r}; options of MeCab can name files"
     return None
 
 
@@ -132,7 +141,7 @@ def _outside(path: KeyPath, value: Any) -> str | None:
         return None
     if path[-1] == "archive":
         return f"is '{value}', another archive, of which this one carries nothing"
-    if path[-1] == "model_name":
+    if _names_transformer(path):
         # transformers prefers a local folder of this name to a model on the hub.
         if not leads_outside(value) and not os.path.exists(value):
             return None
@@ -145,6 +154,10 @@ def _outside(path: KeyPath, value: Any) -> str | None:
     if leads or any(_FILE_KEY.search(key) for key in path if isinstance(key, str)):
         return f"names a place outside the archive, '{value}'"
     return None
+
+
+def _names_transformer(path: KeyPath) -> bool:
+    return isinstance(path[-1], str) and bool(_TRANSFORMER_KEY.search(path[-1]))
 
 
 def _is_stripped(path: KeyPath) -> bool:
@@ -191,39 +204,6 @@ def _remote_code(path: KeyPath, value: Any) -> str | None:
     chooses_attention = any("attn_implementation" in str(part) for part in path)
     if chooses_attention and isinstance(value, str) and "/" in value:
         return f"is {value!r}: attention from there is code, loaded from the web"
-    return None
-
-
-def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
-    """Return the parsed content of a file of plain JSON.
-
-    # Parameters
-
-    file : the path of the file.
-    limit : its maximum size in bytes.
-
-    # Raises
-
-    `UnsafeArchive` : if it is not plain JSON or exceeds a bound; the message quotes Jsonnet syntax.
-    """
-    try:
-        return read_bounded_json(file, limit=limit, constants=False)
-    except JSONError as error:
-        if not error.text:
-            raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
-        found = _jsonnet_syntax(error.text)
-        wrong = f"is not plain JSON: {found}" if found else error
-        raise UnsafeArchive(
-            f"{file.name} {wrong}. A configuration in Jsonnet can read files, so it is not "
-            f"evaluated. {TRUST}"
-        ) from None
-
-
-def _jsonnet_syntax(text: str) -> str | None:
-    for match in _JSONNET.finditer(text):
-        if match.lastgroup:
-            line = text.count("\n", 0, match.start()) + 1
-            return f"line {line} has {_JSONNET_KINDS[match.lastgroup]} `{match[match.lastgroup]}`"
     return None
 
 

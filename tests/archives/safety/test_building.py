@@ -91,6 +91,16 @@ def test_names_are_imported_outside_the_context(marker: Path) -> None:
     assert marker.exists()
 
 
+def test_names_that_the_user_chose_are_imported(marker: Path) -> None:
+    with registered_names_only({NAME}):
+        with pytest.raises(UnsafeArchive, match=r"os\.system"):
+            Holder.from_params(Params({"one": "os.system"}))
+        Holder.from_params(Params({"one": NAME}))
+    assert marker.exists()
+    with pytest.raises(UnsafeArchive, match=NAME), registered_names_only():
+        Holder.from_params(Params({"one": NAME}))
+
+
 def test_other_threads_may_import(marker: Path) -> None:
     with registered_names_only():
         thread = threading.Thread(target=Holder.from_params, args=[Params({"one": NAME})])

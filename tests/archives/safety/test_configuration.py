@@ -232,6 +232,22 @@ REFUSED = {
         [{"initializer": {"regexes": [[".*", {"weights_file_path": "w"}]]}}],
         r"'model\.parts\.0\.initializer\.regexes\.0\.1\.weights_file_path' names a place",
     ),
+    "parameters of a program": (
+        "model.metric",
+        {"type": "evalb", "evalb_param_filename": "other.prm"},
+        r"'model\.metric\.evalb_param_filename' names a place outside",
+    ),
+    "a BERT of another key": ("model.bert_model", "./bert", r"'\./bert', a place outside"),
+    "a reader's transformer": (
+        "dataset_reader.transformer_model_name",
+        "tests",  # a folder that is there where the tests run
+        r"'dataset_reader\.transformer_model_name' is 'tests', a place outside",
+    ),
+    "options of MeCab": (
+        "dataset_reader.tokenizer.tokenizer_kwargs",
+        {"mecab_kwargs": {"mecab_option": "-r rc"}},
+        r"mecab_option' is '-r rc'; options of MeCab can name files",
+    ),
     "cache of the hub": (f"{EMBEDDER}.transformer_kwargs.cache_dir", "/x", r"cache_dir' names"),
 }
 
@@ -243,6 +259,35 @@ def test_an_unsafe_configuration_is_refused(name: str, tmp_path: Path) -> None:
         check(changed(keys, value), tmp_path)
     assert str(refusal.value).startswith("config.json: ")
     assert str(refusal.value).endswith("allow it with --trust (trust=True).")
+
+
+LOADER = {"data_loader": {"batch_sampler": {"type": "bucket", "sorting_keys": ["text"]}}}
+
+
+def check_for_evaluation(config: dict[str, Any], folder: Path) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**LOADER, **config}))
+    check_configuration(file, set(), set(), evaluation=True)
+
+
+@pytest.mark.parametrize("section", ["data_loader", "validation_data_loader", "evaluation"])
+def test_what_is_built_after_loading_is_judged_for_evaluation(section: str, tmp_path: Path) -> None:
+    check_for_evaluation({}, tmp_path)
+    for value in ("x.Y", {"a": "x.Y"}, {"a": ["x.Y"]}, {"a": [{"b": "x.Y"}]}):
+        with pytest.raises(UnsafeArchive, match=rf"'{section}.*' is 'x\.Y', which AllenNLP would"):
+            check_for_evaluation({section: value}, tmp_path)
+    with pytest.raises(UnsafeArchive, match=r"file' names a place outside the archive, 'words'"):
+        check_for_evaluation({section: {"file": "words"}}, tmp_path)
+
+
+def test_what_the_user_sets_is_not_judged(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(changed(f"{EMBEDDER}.model_name", "/home/other/roberta")))
+    carried = ({"/home/me/roberta"}, {"/home/me/model.tar.gz"})
+    with pytest.raises(UnsafeArchive, match="/home/other/roberta"):
+        check_configuration(file, *carried, overrides={"model.separators": ["/mine"]})
+    own = {f"{EMBEDDER}.model_name": str(tmp_path), "model.separators": ["/mine", ".."]}
+    check_configuration(file, *carried, overrides=own)
 
 
 AUGMENTED = {"type": "augmented", "augmentation": {"type": "eda", "synonyms": "/home/me/synonyms"}}

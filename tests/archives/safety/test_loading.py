@@ -17,6 +17,7 @@ import declutr.components  # noqa: F401
 from declutr.archives.safety import (
     BrokenArchive,
     UnsafeArchive,
+    loaded_by_rules,
     opened_archive,
     safely_loaded_archive,
 )
@@ -130,6 +131,19 @@ def test_safe_models_load(kind: str, trained: Path, documents: list[str], tempor
     embeddings = predictor.predict_json({"text": documents[0]})["embeddings"]
     assert len(embeddings) == 6 or len(embeddings) == 32
     assert loaded.config["model"]["type"] == "declutr-declutr"
+
+
+def test_no_other_archive_is_loaded_while_one_is_built(trained: Path, monkeypatch: Any) -> None:
+    def load(place: Any, **others: Any) -> Any:
+        return str(place)
+
+    with opened_archive(trained) as folder:
+        assert loaded_by_rules(load, folder, trust=False) == str(trained)
+        with pytest.raises(UnsafeArchive, match=r"it loads another archive, 'other\.tar\.gz'"):
+            loaded_by_rules(load, "other.tar.gz", trust=True)
+    with opened_archive(trained, trust=True):
+        assert loaded_by_rules(load, "other.tar.gz", trust=False) == "other.tar.gz"
+    assert loaded_by_rules(load, "other.tar.gz", trust=True) == "other.tar.gz"
 
 
 def test_overrides_change_the_configuration(trained: Path) -> None:
