@@ -20,6 +20,8 @@ logger = logging.getLogger("declutr.bridge")
 
 Layout = Mapping[str, Sequence[str]]
 
+BORROWERS = ("allennlp", "rouge")  # packages whose import statements find stand-ins
+
 
 def torchvision() -> contextlib.AbstractContextManager[None]:
     """Stand in for torchvision, which three vision modules import and text training never uses.
@@ -100,8 +102,8 @@ def stand_in(
 ) -> Iterator[None]:
     """Give AllenNLP's imports of a package stand-ins within this context, if it does not import.
 
-    Only modules of AllenNLP get them, and `sys.modules` never has them: whatever else tries to
-    import the package meanwhile still learns that it is absent.
+    Only modules of AllenNLP and py-rouge get them, and `sys.modules` never has them: whatever else
+    tries to import the package meanwhile still learns that it is absent.
 
     # Parameters
 
@@ -156,7 +158,7 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     importer, package = str((globals or {}).get("__name__")), name.partition(".")[0]
-    if level == 0 and importer.partition(".")[0] == "allennlp":
+    if level == 0 and importer.partition(".")[0] in BORROWERS:
         for modules in tuple(_OFFERED):  # other threads change it
             if package in modules and name not in modules:
                 raise modules[package].missing(name)  # type: ignore[attr-defined]

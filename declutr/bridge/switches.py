@@ -9,6 +9,7 @@ from types import ModuleType
 
 from declutr.bridge import (
     additions,
+    allennlp_models,
     archives,
     configurations,
     deferral,
@@ -47,6 +48,8 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.modules.elmo_lstm": (optional_packages.h5py,),
     "allennlp.modules.token_embedders.embedding": (optional_packages.h5py,),
     "allennlp.training.callbacks.tensorboard": (optional_packages.tensorboard,),
+    "rouge.rouge": (allennlp_models.pkg_resources,),
+    "rouge.rouge_augmented": (allennlp_models.pkg_resources,),
 }
 
 # Functions called with the module right after its body ran; they return whether they changed it.
@@ -98,4 +101,9 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.moving_average": (resumption.moving_averages,),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),
+    "allennlp_models.generation.models.bart": (allennlp_models.decoder_caches,),
+    "allennlp_models.structured_prediction.dataset_readers.penn_tree_bank": (
+        allennlp_models.named_treebanks,
+    ),
+    "allennlp_models.structured_prediction.dataset_readers.srl": (allennlp_models.wordpieces,),
 }
