@@ -74,7 +74,7 @@ class Wordpieces:
 
     @property
     def wordpiece_tokenizer(self) -> "Wordpieces":
-        """This object, whose `tokenize` splits words without splitting at punctuation first."""
+        """The object itself; `tokenize` splits words, but not at their punctuation first."""
         return self
 
     def tokenize(self, text: str) -> list[str]:

@@ -12,7 +12,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -61,18 +60,6 @@ def adamw() -> contextlib.AbstractContextManager[None]:
         return AdamW
 
     return lent_names("transformers", {"AdamW": make})
-
-
-def hub_names() -> contextlib.AbstractContextManager[None]:
-    """Lend `HfFolder` and `Repository`, removed in huggingface_hub 1.0, to `push-to-hf`.
-
-    They raise `ImportError` when used, because the git-based upload no longer exists.
-
-    Can be removed when AllenNLP uploads with `HfApi.upload_folder`.
-    """
-    names = ("HfFolder", "Repository")
-    makers = {name: partial(absent, f"huggingface_hub.{name}") for name in names}
-    return lent_names("huggingface_hub", makers)
 
 
 @contextlib.contextmanager
