@@ -19,6 +19,7 @@ from declutr.bridge import (
     publishing,
     repairs,
     resumption,
+    tokenization,
 )
 
 # Context managers in which the body of the module runs.
@@ -77,7 +78,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         repairs.worker_processes,
         additions.one_draw_warning,
     ),
-    "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
+    "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
     "allennlp.models.archival": (
         archives.archived_transformers,
         archives.checked_extraction,
