@@ -5,11 +5,9 @@ import importlib
 import inspect
 import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy
 import pytest
 import torch
 
@@ -63,28 +61,6 @@ def test_reduce_on_plateau_works_without_verbose(bare: Any) -> None:
     for metric in (1.0, 0.5, 0.4):
         scheduler.step(metric)
     assert adjusted.param_groups[0]["lr"] == 0.25
-
-
-def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
-    bare("allennlp.training.checkpointer")
-    kinds = [numpy.float64, numpy.float32, numpy.int64, numpy.int32, numpy.bool_]
-    state = {kind.__name__: kind(1) for kind in kinds}
-    torch.save(state, tmp_path / "state.th")
-    known = torch.serialization.get_safe_globals()
-    try:
-        torch.serialization.clear_safe_globals()
-        with pytest.raises(Exception, match=r"multiarray\.scalar"):
-            torch.load(tmp_path / "state.th")
-        assert repairs.checkpoint_globals(importlib.import_module("allennlp.training.checkpointer"))
-        assert torch.load(tmp_path / "state.th") == state
-    finally:
-        torch.serialization.add_safe_globals(known)
-
-
-def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
-    torch.save({"path": tmp_path}, tmp_path / "state.th")
-    with pytest.raises(Exception, match="Path"):
-        torch.load(tmp_path / "state.th")
 
 
 @pytest.mark.parametrize(
