@@ -44,7 +44,8 @@ def checkpoint_globals(module: ModuleType) -> bool:
         known += [(function, f"numpy.{kind}.multiarray.{name}") for kind in ("core", "_core")]
     # Empty `list` and so on are what a defaultdict makes.
     known += [collections.deque, collections.defaultdict, list, dict, set, int, float, str, bool]
-    for path in {type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath}:
+    paths: set[type] = {type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath}
+    for path in paths:
         known += [(path, f"{place}.{path.__name__}") for place in ("pathlib", "pathlib._local")]
     add_safe_globals(known)
     return True

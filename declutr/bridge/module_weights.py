@@ -92,7 +92,7 @@ def _read(path: str, model_name: str) -> dict[str, Any]:
         place = beside if os.path.exists(beside) else _cached(model_name, shard)
         if place is None:
             raise FileNotFoundError(
-                f"'{path}' names '{shard}', which is not there. Fetch it again."
+                f"'{path}' names the shard '{shard}', which is not there. Fetch the files again."
             )
         state.update(_read(place, model_name))
     return state
