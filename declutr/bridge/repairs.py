@@ -66,6 +66,21 @@ def cuda_device_numbers(module: ModuleType) -> bool:
     return True
 
 
+def own_submodules(module: ModuleType) -> bool:
+    """Let AllenNLP look for the modules of a package in that package alone.
+
+    It walks through a package without saying which it is. So for a package with a subpackage
+    `models`, it also imports and walks through whatever else is called `models`, for example a
+    folder of that name where a command is started. Can be removed when AllenNLP lists the modules
+    of a package with `pkgutil.iter_modules`.
+    """
+    direct = SimpleNamespace(
+        **{**vars(module.pkgutil), "walk_packages": module.pkgutil.iter_modules}
+    )
+    module.pkgutil = direct  # type: ignore[attr-defined]
+    return True
+
+
 def plateau_verbose(module: ModuleType) -> bool:
     """Drop the argument `verbose` of `ReduceLROnPlateau`, which torch 2.7 removed.
 

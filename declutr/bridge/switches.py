@@ -59,7 +59,7 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
 
 # Functions called with the module right after its body ran; they return whether they changed it.
 REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
-    "allennlp.common.util": (repairs.cuda_device_numbers,),
+    "allennlp.common.util": (repairs.cuda_device_numbers, repairs.own_submodules),
     "allennlp.common.cached_transformers": (
         pretrained.tokenizer_arguments,
         pretrained.float32_checkpoints,

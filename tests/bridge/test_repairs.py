@@ -5,6 +5,7 @@ import importlib
 import inspect
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,33 @@ def test_asking_for_a_missing_gpu_gives_allennlps_own_error(bare: Any) -> None:
             assert bare("allennlp.common.util").int_to_device(0).type != "cuda"
     with pytest.raises(ConfigurationError, match="GPU"):
         check_for_gpu(0)
+
+
+def test_only_modules_of_the_package_itself_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
+) -> None:
+    """A folder `models` beside the command is no part of a package with a subpackage `models`."""
+    for part in ("plugged/models/inner", "here/models/foreign"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "__init__.py").touch()
+    (tmp_path / "here/models/foreign/__init__.py").write_text("raise SystemExit('run')")
+    for part in ("plugged", "plugged/models"):
+        (tmp_path / part / "__init__.py").touch()
+    (tmp_path / "plugged/models/inner/deep.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path / "here")
+    names = ["plugged", "plugged.models", "plugged.models.inner", "plugged.models.inner.deep"]
+    for name in [*names, "models", "models.foreign"]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    name = "allennlp.common.util"
+    with pytest.raises(SystemExit, match="run"):
+        bare(name).import_module_and_submodules("plugged")
+    for name_ in [*names, "models", "models.foreign"]:
+        sys.modules.pop(name_, None)
+    importlib.import_module(name).import_module_and_submodules("plugged")
+    assert set(names) <= set(sys.modules) and "models" not in sys.modules
+    for name_ in names:
+        del sys.modules[name_]
 
 
 def optimizer() -> torch.optim.Optimizer:
