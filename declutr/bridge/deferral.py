@@ -56,8 +56,9 @@ def deferred(package: str) -> Iterator[None]:
     """Defer imports of a package that are made within this context.
 
     `import package` and `from package import name` give placeholders. A placeholder imports the
-    package when it is first used: when it is called, or when one of its attributes is read after
-    the context has ended. A package that is already imported is left alone.
+    package when it is first used: when it is called, when one of its attributes is read after the
+    context has ended, or when a module in it is imported. A package that is already imported is
+    left alone.
 
     # Parameters
 
@@ -79,6 +80,11 @@ class _Deferred(ModuleType):
     """A placeholder for a module, or for a dotted name in one, that resolves itself when used."""
 
     def __getattr__(self, name: str) -> Any:
+        # Python's import system asks for the path when it looks for a module in a package. The
+        # statement `from package import name` asks as well, but does not need it.
+        asking = sys._getframe(1).f_globals.get("__name__", "")
+        if name == "__path__" and str(asking).startswith("importlib."):
+            return getattr(_found(self.__name__), name)
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"

@@ -154,7 +154,8 @@ def _is_needed(name: str) -> bool:
 
         return not is_installed("spacy")
     torch = sys.modules.get("torch")
-    if not name.startswith("allennlp.") or torch is None or "transformers" not in sys.modules:
+    theirs = name.startswith(("allennlp.", "allennlp_models.", "rouge."))
+    if not theirs or torch is None or "transformers" not in sys.modules:
         return False
     major = str(getattr(torch, "__version__", "0")).split(".")[0]
     return major.isdigit() and int(major) >= 2

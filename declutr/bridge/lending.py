@@ -12,13 +12,14 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any
 
 logger = logging.getLogger("declutr.bridge")
 
 Layout = Mapping[str, Sequence[str]]
+
+BORROWERS = ("allennlp", "rouge")  # packages whose import statements find stand-ins
 
 
 def torchvision() -> contextlib.AbstractContextManager[None]:
@@ -61,18 +62,6 @@ def adamw() -> contextlib.AbstractContextManager[None]:
     return lent_names("transformers", {"AdamW": make})
 
 
-def hub_names() -> contextlib.AbstractContextManager[None]:
-    """Lend `HfFolder` and `Repository`, removed in huggingface_hub 1.0, to `push-to-hf`.
-
-    They raise `ImportError` when used, because the git-based upload no longer exists.
-
-    Can be removed when AllenNLP uploads with `HfApi.upload_folder`.
-    """
-    names = ("HfFolder", "Repository")
-    makers = {name: partial(absent, f"huggingface_hub.{name}") for name in names}
-    return lent_names("huggingface_hub", makers)
-
-
 @contextlib.contextmanager
 def lent_names(module_name: str, makers: Mapping[str, Callable[[], Any]]) -> Iterator[None]:
     """Give a module the names that it lacks, for as long as the context lasts.
@@ -100,8 +89,8 @@ def stand_in(
 ) -> Iterator[None]:
     """Give AllenNLP's imports of a package stand-ins within this context, if it does not import.
 
-    Only modules of AllenNLP get them, and `sys.modules` never has them: whatever else tries to
-    import the package meanwhile still learns that it is absent.
+    Only modules of AllenNLP and py-rouge get them, and `sys.modules` never has them: whatever else
+    tries to import the package meanwhile still learns that it is absent.
 
     # Parameters
 
@@ -156,7 +145,7 @@ def _import(
     level: int = 0,
 ) -> ModuleType:
     importer, package = str((globals or {}).get("__name__")), name.partition(".")[0]
-    if level == 0 and importer.partition(".")[0] == "allennlp":
+    if level == 0 and importer.partition(".")[0] in BORROWERS:
         for modules in tuple(_OFFERED):  # other threads change it
             if package in modules and name not in modules:
                 raise modules[package].missing(name)  # type: ignore[attr-defined]

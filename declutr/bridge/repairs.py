@@ -66,6 +66,21 @@ def cuda_device_numbers(module: ModuleType) -> bool:
     return True
 
 
+def own_submodules(module: ModuleType) -> bool:
+    """Let AllenNLP look for the modules of a package in that package alone.
+
+    It walks through a package without saying which it is. So for a package with a subpackage
+    `models`, it also imports and walks through whatever else is called `models`, for example a
+    folder of that name where a command is started. Can be removed when AllenNLP lists the modules
+    of a package with `pkgutil.iter_modules`.
+    """
+    direct = SimpleNamespace(
+        **{**vars(module.pkgutil), "walk_packages": module.pkgutil.iter_modules}
+    )
+    module.pkgutil = direct  # type: ignore[attr-defined]
+    return True
+
+
 def plateau_verbose(module: ModuleType) -> bool:
     """Drop the argument `verbose` of `ReduceLROnPlateau`, which torch 2.7 removed.
 
@@ -85,28 +100,6 @@ def plateau_verbose(module: ModuleType) -> bool:
         options.pop("verbose", None)
         super(cls, self).__init__(scheduler(**options))
 
-    return True
-
-
-def checkpoint_globals(module: ModuleType) -> bool:
-    """Allow `torch.load` to read numpy scalars, which the states of schedulers contain.
-
-    Since 2.6 torch refuses all types that are not on its list of safe ones. Nothing else is added
-    to that list. Can be removed when AllenNLP's checkpointer does the same, or its schedulers keep
-    plain floats.
-    """
-    import numpy
-    import torch
-
-    add_safe_globals = getattr(torch.serialization, "add_safe_globals", None)
-    if add_safe_globals is None:
-        return False
-    core = getattr(numpy, "_core", None) or numpy.core
-    scalar = core.multiarray.scalar
-    kinds = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
-    names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # numpy 1 and 2
-    known: list[Any] = [numpy.dtype, *(type(numpy.dtype(kind)) for kind in kinds)]
-    add_safe_globals(known + [(scalar, name) for name in names])
     return True
 
 

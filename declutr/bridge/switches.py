@@ -10,15 +10,21 @@ from types import ModuleType
 
 from declutr.bridge import (
     additions,
+    allennlp_models,
     archives,
+    checkpoints,
     configurations,
     deferral,
+    gradients,
     lending,
+    module_weights,
     optional_packages,
     pretrained,
+    publishing,
     registry,
     repairs,
     resumption,
+    tokenization,
     undecayed,
     untrusted,
 )
@@ -31,7 +37,7 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.nn.parallel.fairscale_fsdp_accelerator": (lending.fairscale,),
     "allennlp.nn.checkpoint.fairscale_checkpoint_wrapper": (lending.fairscale,),
     "allennlp.training.optimizers": (lending.adamw,),
-    "allennlp.common.push_to_hf": (lending.hub_names,),
+    "allennlp.common.push_to_hf": (publishing.hub_names,),
     "allennlp.commands": (deferral.garbage,),
     "allennlp.training.metrics.evalb_bracketing_scorer": (optional_packages.nltk,),
     "allennlp.training.metrics.auc": (deferral.sklearn,),
@@ -51,16 +57,20 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.modules.elmo_lstm": (optional_packages.h5py,),
     "allennlp.modules.token_embedders.embedding": (optional_packages.h5py,),
     "allennlp.training.callbacks.tensorboard": (optional_packages.tensorboard,),
+    "rouge.rouge": (allennlp_models.pkg_resources,),
+    "rouge.rouge_augmented": (allennlp_models.pkg_resources,),
 }
 
 # Functions called with the module right after its body ran; they return whether they changed it.
 REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
-    "allennlp.common.util": (repairs.cuda_device_numbers,),
+    "allennlp.common.util": (repairs.cuda_device_numbers, repairs.own_submodules),
     "allennlp.common.cached_transformers": (
         pretrained.tokenizer_arguments,
         pretrained.float32_checkpoints,
         pretrained.transformers_without_weights,
     ),
+    "allennlp.common.file_utils": (checkpoints.tensor_caches,),
+    "allennlp.common.push_to_hf": (publishing.hub_uploads,),
     "allennlp.common.registrable": (optional_packages.suggested_names,),
     "allennlp.commands._checklist_internal": (untrusted.trust_in_archives,),
     "allennlp.commands.evaluate": (untrusted.trust_in_archives,),
@@ -69,16 +79,20 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.train": (repairs.spawned_training, untrusted.trust_in_archives),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
-    "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
+    "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
     "allennlp.models.archival": (untrusted.archives_by_rules,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),
-    "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
+    "allennlp.modules.transformer.transformer_module": (module_weights.checkpoint_files,),
+    "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names, gradients.sparse_norms),
     "allennlp.nn.util": (repairs.sent_from_pinned_memory,),
-    "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
+    "allennlp.training.checkpointer": (checkpoints.checkpoint_globals,),
+    "allennlp.training.util": (gradients.sparse_norms,),
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
+        gradients.sparse_norms,
+        checkpoints.callback_states,
         resumption.stopped_runs,
         resumption.parameter_orders,
     ),
@@ -88,6 +102,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.moving_average": (resumption.moving_averages,),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),
+    "allennlp_models.generation.models.bart": (allennlp_models.decoder_caches,),
+    "allennlp_models.structured_prediction.dataset_readers.penn_tree_bank": (
+        allennlp_models.named_treebanks,
+    ),
+    "allennlp_models.structured_prediction.dataset_readers.srl": (allennlp_models.wordpieces,),
 }
 
 # Like `REPAIRS`, and applied after them, unless `DECLUTR_PLUGIN=0` is set.

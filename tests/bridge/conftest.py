@@ -14,7 +14,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 import declutr  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
 
@@ -83,6 +91,47 @@ def wordpiece() -> Tokenizer:
     cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
     return tokenizer
+
+
+def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
+    """Return a byte-level BPE tokenizer, like those of RoBERTa and ModernBERT."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [cls, "<pad>", sep, "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = post(cls, sep, tokenizer)
+    return tokenizer
+
+
+def unigram(cls: str, sep: str, pair: str, single: str = "") -> Tokenizer:
+    """Return a SentencePiece-like unigram tokenizer, like those of ALBERT and XLM-R."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=90,
+        special_tokens=[cls, "<pad>", sep, "<unk>", "<mask>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS * 10, trainer)
+    ids = [(name, tokenizer.token_to_id(name)) for name in (cls, sep)]
+    single = single or f"{cls} $A {sep}"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=ids
+    )
+    return tokenizer
+
+
+def roberta_post(cls: str, sep: str, tokenizer: Tokenizer) -> Any:
+    cls_id, sep_id = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
+    return processors.RobertaProcessing((sep, sep_id), (cls, cls_id), add_prefix_space=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Deferred libraries are not imported while AllenNLP starts, but when it uses them."""
 
 import gc
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,30 @@ def test_a_module_in_a_package_is_deferred_alone(package: str) -> None:
     assert part.answer == 42 and f"{package}.part" in sys.modules
     with pytest.raises(TypeError, match="'int' object is not callable"):
         answer()
+
+
+def test_a_module_of_a_deferred_package_can_be_imported(package: str) -> None:
+    with deferral.deferred(package):
+        from putoff import C
+
+        assert isinstance(sys.modules[package], deferral._Deferred)
+        import putoff.part
+
+        assert putoff.part.answer == 42 and putoff.double(1) == 2
+    assert C.size == 3  # type: ignore[attr-defined]
+    assert sys.modules[package].part is sys.modules[f"{package}.part"]
+
+
+def test_a_name_of_a_module_of_a_deferred_package_can_be_imported(package: str) -> None:
+    with deferral.deferred(package):
+        from putoff.part import answer
+    assert answer == 42
+    del sys.modules[package], sys.modules[f"{package}.part"]
+    with deferral.deferred(package):
+        assert importlib.util.find_spec(f"{package}.part") is not None
+    del sys.modules[package]
+    with deferral.deferred(package), pytest.raises(ModuleNotFoundError, match=r"putoff\.nothing"):
+        importlib.import_module(f"{package}.nothing")
 
 
 def test_a_missing_name_is_reported_by_the_package_itself(package: str) -> None:

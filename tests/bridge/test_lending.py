@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from declutr.bridge import lending
+from declutr.bridge import lending, publishing
 
 # (module of AllenNLP, name that its import needs, switch)
 CURED = [
@@ -20,7 +20,7 @@ CURED = [
     ("allennlp.nn.parallel.fairscale_fsdp_accelerator", "fairscale", lending.fairscale),
     ("allennlp.nn.checkpoint.fairscale_checkpoint_wrapper", "fairscale", lending.fairscale),
     ("allennlp.training.optimizers", "AdamW", lending.adamw),
-    ("allennlp.common.push_to_hf", "HfFolder|Repository", lending.hub_names),
+    ("allennlp.common.push_to_hf", "HfFolder|Repository", publishing.hub_names),
 ]
 
 

@@ -3,9 +3,7 @@
 import contextlib
 import importlib
 import inspect
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,150 +11,18 @@ import pytest
 import torch
 import transformers
 from allennlp.common import Params, cached_transformers
-from allennlp.data import DatasetReader, Instance, TokenIndexer, Vocabulary
+from allennlp.data import Instance, TokenIndexer, Vocabulary
 from allennlp.data.data_loaders.data_collator import DataCollator
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
 
 from declutr.bridge import pretrained
 from tests.hostile_archives import with_json, with_remote_code
 
-from .conftest import TEXTS, wordpiece
+from .conftest import TEXTS
 
 IS_5 = int(transformers.__version__.split(".")[0]) >= 5
-
-
-def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
-    """Return a byte-level BPE tokenizer, like those of RoBERTa and ModernBERT."""
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = [cls, "<pad>", sep, "<unk>", "<mask>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    tokenizer.post_processor = post(cls, sep, tokenizer)
-    return tokenizer
-
-
-def unigram(cls: str, sep: str, pair: str) -> Tokenizer:
-    """Return a SentencePiece-like unigram tokenizer, like those of ALBERT and XLM-R."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=90,
-        special_tokens=[cls, "<pad>", sep, "<unk>", "<mask>"],
-        unk_token="<unk>",
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXTS * 10, trainer)
-    ids = [(name, tokenizer.token_to_id(name)) for name in (cls, sep)]
-    single = f"{cls} $A {sep}"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=ids
-    )
-    return tokenizer
-
-
-def roberta_post(cls: str, sep: str, tokenizer: Tokenizer) -> Any:
-    cls_id, sep_id = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
-    return processors.RobertaProcessing((sep, sep_id), (cls, cls_id), add_prefix_space=False)
-
-
-def template_post(cls: str, sep: str, tokenizer: Tokenizer) -> Any:
-    return processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0",
-        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(name, tokenizer.token_to_id(name)) for name in (cls, sep)],
-    )
-
-
-BERT_NAMES = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
-NAMES = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
-
-# (class, model type, maker, names of special tokens, special tokens around and between a pair)
-FAMILIES: dict[str, tuple[str, Callable[[], Tokenizer], tuple[str, ...], int]] = {
-    "bert": ("BertTokenizerFast", wordpiece, BERT_NAMES, 1),
-    "distilbert": ("DistilBertTokenizerFast", wordpiece, BERT_NAMES, 1),
-    "electra": ("ElectraTokenizerFast", wordpiece, BERT_NAMES, 1),
-    "roberta": ("RobertaTokenizerFast", lambda: byte_level("<s>", "</s>", roberta_post), NAMES, 2),
-    "albert": (
-        "AlbertTokenizerFast",
-        lambda: unigram("[CLS]", "[SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"),
-        ("[CLS]", "[SEP]", "<pad>", "<unk>", "<mask>"),
-        1,
-    ),
-    "xlm-roberta": (
-        "XLMRobertaTokenizerFast",
-        lambda: unigram("<s>", "</s>", "<s> $A </s> </s> $B </s>"),
-        NAMES,
-        2,
-    ),
-    "modernbert": (
-        "PreTrainedTokenizerFast",
-        lambda: byte_level("[CLS]", "[SEP]", template_post),
-        ("[CLS]", "[SEP]", "<pad>", "<unk>", "<mask>"),
-        1,
-    ),
-}
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request: Any, tmp_path_factory: Any) -> tuple[str, int]:
-    """Return a folder with a tokenizer of one family, and its number of tokens between a pair."""
-    name, make, (cls, sep, pad, unk, mask), between = FAMILIES[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
-    make().save(str(folder / "tokenizer.json"))
-    options = {
-        "cls_token": cls,
-        "sep_token": sep,
-        "pad_token": pad,
-        "unk_token": unk,
-        "mask_token": mask,
-        "bos_token": cls,
-        "eos_token": sep,
-        "tokenizer_class": name,
-        "model_max_length": 64,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(options))
-    model_type = request.param
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type, "vocab_size": 330}))
-    return str(folder), between
-
-
-def test_every_family_of_tokenizers(family: tuple[str, int]) -> None:
-    folder, between = family
-    tokenizer = PretrainedTransformerTokenizer(folder)
-    assert tokenizer.tokenizer.is_fast
-    starts, ends = tokenizer.single_sequence_start_tokens, tokenizer.single_sequence_end_tokens
-    assert (len(starts), len(ends)) == (1, 1)
-    assert len(tokenizer.sequence_pair_mid_tokens) == between
-    assert starts[0].text_id == tokenizer.tokenizer.cls_token_id
-
-    text = "the old house by the river"
-    tokens = tokenizer.tokenize(text)
-    assert tokens[0].text == tokenizer.tokenizer.cls_token
-    assert tokens[-1].text == tokenizer.tokenizer.sep_token
-    assert [t.text_id for t in tokens] == tokenizer.tokenizer(text)["input_ids"]
-    assert text[tokens[1].idx : tokens[1].idx_end].strip() != ""
-
-    assert len(PretrainedTransformerTokenizer(folder, max_length=4).tokenize(text)) == 4
-    bare = PretrainedTransformerTokenizer(folder, add_special_tokens=False)
-    assert [t.text_id for t in bare.tokenize(text)] == [t.text_id for t in tokens[1:-1]]
 
 
 def test_transformers_without_weights_are_not_cached(bert: str) -> None:
@@ -169,66 +35,6 @@ def test_transformers_without_weights_are_not_cached(bert: str) -> None:
     assert torch.equal(weights(), loaded.get_input_embeddings().weight)
     assert not torch.equal(weights(load_weights=False), drawn)
     assert len(cached_transformers._model_cache) == 1
-
-
-def test_special_tokens_around_ids(family: tuple[str, int]) -> None:
-    folder, between = family
-    tokenizer = cached_transformers.get_tokenizer(folder)
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    build = pretrained.build_inputs_with_special_tokens
-    assert build(tokenizer, [7, 8, 9]) == [cls, 7, 8, 9, sep]
-    assert build(tokenizer, []) == [cls, sep]
-    assert build(tokenizer, [7, 8], [9]) == [cls, 7, 8, *[sep] * between, 9, sep]
-
-
-def test_words_and_pairs(family: tuple[str, int]) -> None:
-    tokenizer = PretrainedTransformerTokenizer(family[0])
-    tokens, offsets = tokenizer.intra_word_tokenize(["old", "house"])
-    assert len(offsets) == 2 and offsets[0] is not None and offsets[0][0] == 1
-    tokens, first, second = tokenizer.intra_word_tokenize_sentence_pair(["old"], ["house"])
-    assert first[0] is not None and second[0] is not None and second[0][0] > first[0][1]
-    assert tokens[-1].text == tokenizer.tokenizer.sep_token
-
-
-def test_encode_plus_is_needed(bert: str, monkeypatch: Any) -> None:
-    module = importlib.import_module("allennlp.data.tokenizers.pretrained_transformer_tokenizer")
-    base = transformers.PreTrainedTokenizerBase
-    assert pretrained.tokenizer_methods(module) is False  # already done
-    if not IS_5:
-        assert base.encode_plus is not pretrained.encode_plus
-        return
-    assert base.encode_plus is pretrained.encode_plus
-    cached_transformers._clear_caches()
-    monkeypatch.delattr(base, "encode_plus")
-    with pytest.raises(AttributeError, match="encode_plus"):
-        PretrainedTransformerTokenizer(bert)
-    assert pretrained.tokenizer_methods(module) is True
-    PretrainedTransformerTokenizer(bert)
-
-
-def test_adding_special_tokens_is_needed_for_folding(bert: str, monkeypatch: Any) -> None:
-    module = importlib.import_module("allennlp.data.tokenizers.pretrained_transformer_tokenizer")
-    name = "build_inputs_with_special_tokens"
-    monkeypatch.delattr(transformers.PreTrainedTokenizerFast, name)
-    with pytest.raises((AttributeError, AssertionError)):
-        folded(bert)
-    assert pretrained.tokenizer_methods(module) is True
-    folded(bert)
-
-
-def test_tokenizers_with_a_method_of_their_own_keep_it() -> None:
-    own = transformers.PreTrainedTokenizer.build_inputs_with_special_tokens
-    assert own is not pretrained.build_inputs_with_special_tokens
-
-
-def test_a_pair_without_separator_is_refused(bert: str) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", 2)]
-    )
-    assert pretrained.build_inputs_with_special_tokens(tokenizer, [5]) == [2, 5]
-    with pytest.raises(NotImplementedError, match="no special token between"):
-        pretrained.build_inputs_with_special_tokens(tokenizer, [5], [6])
 
 
 def test_the_argument_add_special_tokens_is_dropped(bert: str, bare: Any) -> None:
@@ -331,38 +137,6 @@ def test_the_masking_probability_reaches_the_collator(bert: str, bare: Any) -> N
     labels = masked(bert, probability=1.0)
     assert (labels[0, 1:-1] != -100).all()
     assert (masked(bert, probability=0.01) == -100).any()
-
-
-def folded(bert: str) -> Instance:
-    """Return a text of more than eight tokens, to be folded into segments of eight."""
-    options = {"type": "pretrained_transformer", "model_name": bert, "max_length": 8}
-    reader = DatasetReader.from_params(
-        Params(
-            {
-                "type": "text_classification_json",
-                "tokenizer": {"type": "pretrained_transformer", "model_name": bert},
-                "token_indexers": {"tokens": options},
-            }
-        )
-    )
-    instance = reader.text_to_instance("the old house by the river was sold again")
-    reader.apply_token_indexers(instance)
-    instance.index_fields(Vocabulary())
-    return instance
-
-
-def test_long_inputs_are_folded(bert: str) -> None:
-    instance = folded(bert)
-    tensors = instance.as_tensor_dict()["tokens"]["tokens"]
-    tokenizer = cached_transformers.get_tokenizer(bert)
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    ids = tensors["token_ids"].tolist()
-    segments = [ids[i : i + 8] for i in range(0, len(ids), 8)]
-    assert len(segments) > 1
-    assert all(segment[0] == cls and segment[-1] == sep for segment in segments)
-    embedder = PretrainedTransformerEmbedder(bert, max_length=8).eval()
-    out = embedder(**{name: tensor.unsqueeze(0) for name, tensor in tensors.items()})
-    assert out.shape == (1, len(instance["tokens"].tokens), 16)
 
 
 @pytest.mark.parametrize("load_weights", [True, False])

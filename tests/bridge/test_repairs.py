@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy
 import pytest
 import torch
 
@@ -45,6 +44,33 @@ def test_asking_for_a_missing_gpu_gives_allennlps_own_error(bare: Any) -> None:
         check_for_gpu(0)
 
 
+def test_only_modules_of_the_package_itself_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
+) -> None:
+    """A folder `models` beside the command is no part of a package with a subpackage `models`."""
+    for part in ("plugged/models/inner", "here/models/foreign"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "__init__.py").touch()
+    (tmp_path / "here/models/foreign/__init__.py").write_text("raise SystemExit('run')")
+    for part in ("plugged", "plugged/models"):
+        (tmp_path / part / "__init__.py").touch()
+    (tmp_path / "plugged/models/inner/deep.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path / "here")
+    names = ["plugged", "plugged.models", "plugged.models.inner", "plugged.models.inner.deep"]
+    for name in [*names, "models", "models.foreign"]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    name = "allennlp.common.util"
+    with pytest.raises(SystemExit, match="run"):
+        bare(name).import_module_and_submodules("plugged")
+    for name_ in [*names, "models", "models.foreign"]:
+        sys.modules.pop(name_, None)
+    importlib.import_module(name).import_module_and_submodules("plugged")
+    assert set(names) <= set(sys.modules) and "models" not in sys.modules
+    for name_ in names:
+        del sys.modules[name_]
+
+
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
 
@@ -63,28 +89,6 @@ def test_reduce_on_plateau_works_without_verbose(bare: Any) -> None:
     for metric in (1.0, 0.5, 0.4):
         scheduler.step(metric)
     assert adjusted.param_groups[0]["lr"] == 0.25
-
-
-def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
-    bare("allennlp.training.checkpointer")
-    kinds = [numpy.float64, numpy.float32, numpy.int64, numpy.int32, numpy.bool_]
-    state = {kind.__name__: kind(1) for kind in kinds}
-    torch.save(state, tmp_path / "state.th")
-    known = torch.serialization.get_safe_globals()
-    try:
-        torch.serialization.clear_safe_globals()
-        with pytest.raises(Exception, match=r"multiarray\.scalar"):
-            torch.load(tmp_path / "state.th")
-        assert repairs.checkpoint_globals(importlib.import_module("allennlp.training.checkpointer"))
-        assert torch.load(tmp_path / "state.th") == state
-    finally:
-        torch.serialization.add_safe_globals(known)
-
-
-def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
-    torch.save({"path": tmp_path}, tmp_path / "state.th")
-    with pytest.raises(Exception, match="Path"):
-        torch.load(tmp_path / "state.th")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,183 @@
+"""What AllenNLP saves can be loaded: states of schedulers and callbacks, caches of tensors."""
+
+import datetime
+import importlib
+import io
+import os
+import pickle
+from collections import OrderedDict, defaultdict, deque
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy
+import pytest
+import torch
+from allennlp.training import TrainerCallback
+
+from declutr.bridge import checkpoints
+
+STATE = {
+    "array": numpy.arange(6.0).reshape(2, 3)[:, ::-1],
+    "names": numpy.array(["a", "bc"]),
+    "days": numpy.array(["2026-01-01"], dtype="datetime64[D]"),
+    "scalar": numpy.float16(0.5),
+    "last": deque([1, deque([2])], maxlen=3),
+    "counts": defaultdict(list, {"a": [1], "b": [deque([2])]}),
+    "path": Path("/somewhere/else"),
+    "pure": PurePosixPath("relative"),
+    "draws": numpy.random.RandomState(0).get_state(),
+    "nested": [(deque([1]),), OrderedDict(x=defaultdict(None, y=1))],
+    "tensor": torch.ones(2),
+}
+
+
+@pytest.fixture
+def no_safe_globals() -> Any:
+    """Let torch know only its own safe types."""
+    known = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    yield
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
+
+
+@pytest.mark.usefixtures("no_safe_globals")
+def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
+    bare("allennlp.training.checkpointer")
+    kinds = [numpy.float64, numpy.float32, numpy.int64, numpy.int32, numpy.bool_]
+    state = {kind.__name__: kind(1) for kind in kinds}
+    torch.save(state, tmp_path / "state.th")
+    with pytest.raises(Exception, match=r"multiarray\.scalar"):
+        torch.load(tmp_path / "state.th")
+    module = importlib.import_module("allennlp.training.checkpointer")
+    assert checkpoints.checkpoint_globals(module)
+    assert torch.load(tmp_path / "state.th") == state
+
+
+@pytest.mark.usefixtures("no_safe_globals")
+@pytest.mark.parametrize("key", ["array", "last", "counts", "path"])
+def test_the_states_of_callbacks_need_it(key: str) -> None:
+    buffer = io.BytesIO()
+    torch.save(STATE[key], buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="GLOBAL"):
+        torch.load(buffer)
+
+
+class Marked:
+    """An object whose pickle would make a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
+    others = [datetime.date(2026, 1, 1), numpy.array([None, Marked(tmp_path / "made")])]
+    for other in [Marked(tmp_path / "made"), *others]:
+        torch.save({"x": other}, tmp_path / "state.th")
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(tmp_path / "state.th")
+    assert not (tmp_path / "made").exists()
+
+
+@TrainerCallback.register("test-stateful")
+class Stateful(TrainerCallback):
+    """A callback that saves whatever `states` holds, and keeps what it is given back."""
+
+    states: ClassVar[dict[str, Any]] = {}
+    loaded: ClassVar[dict[str, Any]] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return type(self).states
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        type(self).loaded = state_dict
+
+
+@pytest.mark.slow
+def test_a_run_that_saves_can_be_resumed(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stateful, "states", STATE)
+    trainer = {"callbacks": ["test-stateful"]}
+    train(trainer=trainer)
+    train(trainer=trainer, recover=True)
+    loaded = Stateful.loaded
+    for name in ("array", "names", "days"):
+        assert loaded[name].dtype == STATE[name].dtype
+        numpy.testing.assert_array_equal(loaded[name], STATE[name])
+    for name in ("last", "counts", "path", "pure", "scalar", "nested"):
+        assert loaded[name] == STATE[name] and type(loaded[name]) is type(STATE[name])
+    assert loaded["last"].maxlen == 3 and loaded["counts"].default_factory is list
+    assert type(loaded["counts"]["b"][0]) is deque
+    numpy.testing.assert_array_equal(loaded["draws"][1], STATE["draws"][1])
+
+
+@pytest.mark.slow
+def test_a_state_that_could_not_be_loaded_is_not_saved(
+    train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stateful, "states", {"began": datetime.date(2026, 1, 1)})
+    with pytest.raises(
+        ValueError, match=r"callback Stateful cannot be saved.*object of datetime\.date.*numpy"
+    ):
+        train(trainer={"callbacks": ["test-stateful"]})
+    assert not list((tmp_path / "out").glob("training_state*"))
+
+
+def test_errors_name_what_cannot_be_pickled_at_all() -> None:
+    with pytest.raises(ValueError, match=r"callback Odd cannot be saved.*lambda"):
+        checkpoints._loadable("Odd", {"x": lambda: 1})
+
+
+TENSORS = [
+    torch.arange(6.0).view(2, 3),
+    torch.arange(6.0).view(2, 3).t(),
+    torch.tensor(3),
+    torch.ones(2, dtype=torch.bfloat16),
+    torch.tensor([True]),
+    torch.ones(2, requires_grad=True),
+    torch.ones(2, dtype=torch.uint16),
+    torch.arange(9)[2:4],
+]
+
+
+def stored_and_read(cache: Any, tensor: torch.Tensor) -> torch.Tensor:
+    cache["key"] = tensor
+    cache.cache_cache.clear()
+    return cache["key"]
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:Detected pickle protocol")
+def test_a_cache_gives_back_its_tensors(tmp_path: Path, bare: Any) -> None:
+    pytest.importorskip("lmdb")
+    module = importlib.import_module("allennlp.common.file_utils")
+    plain = bare("allennlp.common.file_utils")
+    with pytest.raises(pickle.UnpicklingError):
+        stored_and_read(plain.TensorCache(tmp_path / "plain"), TENSORS[0])
+    assert checkpoints.tensor_caches(plain)
+    cache = module.TensorCache(tmp_path / "cache")
+    for tensor in TENSORS:
+        read = stored_and_read(cache, tensor)
+        assert read.equal(tensor) and read.dtype == tensor.dtype and not read.requires_grad
+        assert cache["key"] is read
+    with pytest.raises(KeyError, match="other"):
+        cache["other"]
+    del cache
+    again = module.TensorCache(tmp_path / "cache", read_only=True)
+    assert again["key"].equal(TENSORS[-1])
+
+
+def test_a_cache_with_other_objects_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
+    module = importlib.import_module("allennlp.common.file_utils")
+    cache = module.TensorCache(tmp_path / "cache")
+    for protocol in (2, pickle.HIGHEST_PROTOCOL):
+        buffer = io.BytesIO()
+        torch.save(Marked(tmp_path / "made"), buffer, pickle_protocol=protocol)
+        with cache.lmdb_env.begin(write=True) as transaction:
+            transaction.put(b"key", buffer.getvalue())
+        with pytest.raises(pickle.UnpicklingError, match=r"posix\.mkdir|nt\.mkdir"):
+            cache["key"]
+    assert not (tmp_path / "made").exists()

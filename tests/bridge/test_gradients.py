@@ -1,0 +1,76 @@
+"""Sparse gradients are rescaled as dense ones are."""
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from declutr.bridge import gradients
+
+MODULES = [
+    "allennlp.training.gradient_descent_trainer",
+    "allennlp.training.util",
+    "allennlp.nn.parallel.ddp_accelerator",
+]
+
+
+def parameters_with_gradients(sparse: bool) -> list[torch.nn.Parameter]:
+    torch.manual_seed(0)
+    embedding, linear = torch.nn.Embedding(6, 3, sparse=sparse), torch.nn.Linear(3, 1)
+    linear(embedding(torch.tensor([1, 4, 1, 1, 0]))).pow(2).sum().backward()
+    return [*embedding.parameters(), *linear.parameters(), torch.nn.Parameter(torch.ones(1))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_repair_is_needed(name: str, bare: Any) -> None:
+    module = bare(name)
+    with pytest.raises((NotImplementedError, RuntimeError), match="Sparse"):
+        module.clip_grad_norm_(parameters_with_gradients(True), 1.0)
+    assert gradients.sparse_norms(module)
+    assert module.clip_grad_norm_(parameters_with_gradients(True), 1.0) > 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("bound", [0.1, 1e6])
+@pytest.mark.parametrize("kind", [2.0, 1.0, float("inf")])
+def test_sparse_gradients_are_rescaled_as_dense_ones(name: str, bound: float, kind: float) -> None:
+    clip = importlib.import_module(name).clip_grad_norm_
+    dense, sparse = parameters_with_gradients(False), parameters_with_gradients(True)
+    assert torch.equal(clip(sparse, bound, kind), clip(dense, bound, kind))
+    assert sparse[0].grad is not None and sparse[0].grad.is_sparse and sparse[-1].grad is None
+    for one, other in zip(sparse[:-1], dense[:-1], strict=True):
+        assert one.grad is not None and other.grad is not None
+        torch.testing.assert_close(one.grad.to_dense(), other.grad, rtol=1e-6, atol=0)
+
+
+def test_one_parameter_is_enough() -> None:
+    clip = importlib.import_module(MODULES[0]).clip_grad_norm_
+    parameter = parameters_with_gradients(True)[0]
+    assert clip(parameter, 0.5) > 0.5 and parameter.grad is not None
+    assert parameter.grad.coalesce().values().norm() == pytest.approx(0.5, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_model_with_sparse_embeddings_trains(train: Any, tmp_path: Path) -> None:
+    def weights(sparse: bool) -> Any:
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        embedder = {"type": "embedding", "embedding_dim": 16, "sparse": sparse}
+        return train(
+            dataset_reader={
+                "tokenizer": {"type": "whitespace"},
+                "token_indexers": {"tokens": {"type": "single_id"}},
+            },
+            model={
+                "namespace": "tokens",
+                "text_field_embedder": {"token_embedders": {"tokens": embedder}},
+                "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 16},
+            },
+            trainer={"optimizer": {"type": "sgd", "lr": 0.5}, "grad_norm": 0.05},
+        ).state_dict()
+
+    dense, sparse = weights(False), weights(True)
+    for name, value in dense.items():
+        torch.testing.assert_close(sparse[name], value, rtol=1e-6, atol=1e-7)
