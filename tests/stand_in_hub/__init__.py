@@ -10,6 +10,7 @@ tests count on it.
 """
 
 from tests.stand_in_hub.cache import NAMES, make_hub
+from tests.stand_in_hub.spacy_model import make_spacy_model
 from tests.stand_in_hub.words import words_of
 
-__all__ = ["NAMES", "make_hub", "words_of"]
+__all__ = ["NAMES", "make_hub", "make_spacy_model", "words_of"]

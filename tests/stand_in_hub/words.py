@@ -7,7 +7,7 @@ from pathlib import Path
 
 SENTENCES = """
 A sentence is here, and this is another one. The cat and the dog saw each other in the park today.
-Hello there! General Allen was born in Paris. I like good movies, but he does not. What do you think?
+Hello there! General Allen was born in Paris. I like good movies, but he does not.
 Who wrote the book that she read last year? The quick brown fox jumps over the lazy dog. naive
 """
 NEVER_WHOLE = re.compile("allennlp|nlp|kenobi|unknowntoken", re.IGNORECASE)
