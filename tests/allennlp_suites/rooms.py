@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COPIED = ("tests", "test_fixtures", "training_config", "pytest.ini", ".allennlp_plugins")
+COPIED = ("tests", "test_fixtures", "training_config", "scripts", "README.md", "pytest.ini")
 """What the tests of a repository need beside its package."""
+PLUGINS = ("-p", "suite_recorder", "-p", "no:cacheprovider")
+SELECTED = "not pretrained_model_test and not pretrained_config_test"
+"""The tests that `make test` of allennlp-models runs: the others download trained models."""
 
 
 @dataclass
@@ -76,8 +79,8 @@ def run(room: Room, file: Path, environment: Mapping[str, str], options: Sequenc
     begun.parent.mkdir(parents=True, exist_ok=True)
     begun.unlink(missing_ok=True)
     start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-p", "suite_recorder", "-p", "no:cacheprovider"]
-    command += ["--continue-on-collection-errors", *options, str(room.path.relative_to(room.copy))]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-m", SELECTED, *options]
+    command += ["--continue-on-collection-errors", str(room.path.relative_to(room.copy))]
     process = subprocess.run(
         command, cwd=room.copy, env={**environment, "SUITE_RESULTS": str(begun)}
     )
@@ -96,6 +99,7 @@ def environment_of(copies: Iterable[Path], home: Path) -> dict[str, str]:
         **os.environ,
         **offline,
         "HF_HOME": str(home),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join([*paths, before] if before else paths),
         "TOKENIZERS_PARALLELISM": "false",
     }

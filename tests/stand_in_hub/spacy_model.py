@@ -10,23 +10,34 @@ from spacy.util import load_model_from_init_py
 def load(**overrides):
     return load_model_from_init_py(__file__, **overrides)
 """
-_EXAMPLES = [  # words, tags, heads, dependencies
+_EXAMPLES = [  # words, tags, heads, relations
     ("The cat sees a dog .", "DT NN VBZ DT NN .", "1 2 2 4 2 2", "det nsubj ROOT det dobj punct"),
     ("He likes good movies .", "PRP VBZ JJ NNS .", "1 1 3 1 1", "nsubj ROOT amod dobj punct"),
-    ("She was in Paris today .", "PRP VBD IN NNP NN .", "1 1 1 2 1 1", ""),
+    (
+        "This is a sentence . This is the second sentence !",
+        "DT VBZ DT NN . DT VBZ DT JJ NN .",
+        "1 1 3 1 1 6 6 9 9 6 6",
+        "nsubj ROOT det attr punct nsubj ROOT det amod attr punct",
+    ),
+    (
+        "This is the first sentence . She was in Paris today .",
+        "DT VBZ DT JJ NN . PRP VBD IN NNP NN .",
+        "1 1 4 4 1 1 7 7 7 8 7 7",
+        "nsubj ROOT det amod attr punct nsubj ROOT prep pobj npadvmod punct",
+    ),
+    ("This is a sentence .", "DT VBZ DT NN .", "1 1 3 1 1", "nsubj ROOT det attr punct"),
 ]
-_RELATIONS = "nsubj ROOT prep pobj npadvmod punct"
 _UNIVERSAL = {"DT": "DET", "NN": "NOUN", "NNS": "NOUN", "NNP": "PROPN", "PRP": "PRON"}
 _UNIVERSAL |= {"VBZ": "VERB", "VBD": "VERB", "JJ": "ADJ", "IN": "ADP", ".": "PUNCT"}
 
 
-def make_spacy_model(folder: Path, rounds: int = 20) -> Path:
+def make_spacy_model(folder: Path, rounds: int = 40) -> Path:
     """Make the package `en_core_web_sm` in a folder that can then be on the path of Python.
 
     # Parameters
 
     folder : the folder of packages.
-    rounds : passes over three sentences, on which the parts are trained.
+    rounds : passes over a few sentences, on which the parts are trained.
 
     # Returns
 
@@ -69,6 +80,6 @@ def _annotations(text: str, tags: str, heads: str, relations: str) -> dict[str, 
         "words": list(words),
         "tags": list(tags.split()),
         "heads": [int(head) for head in heads.split()],
-        "deps": list((relations or _RELATIONS).split()),
+        "deps": list(relations.split()),
         "entities": ["U-GPE" if word == "Paris" else "O" for word in words],
     }

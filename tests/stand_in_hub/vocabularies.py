@@ -5,10 +5,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
-PIECES = ["##NL", "##nl", "##ob", "##ve"]
+PIECES = ["##NL", "##nl", "Ken", "##ob", "na", "##ve", "Hum", "##pty", "du", "##mp", "##ty"]
 CHARACTERS = [chr(code) for code in range(33, 127)] + list("ïöüé")
 
 
@@ -44,14 +52,16 @@ def byte_level(folder: Path, words: Sequence[str], kind: str) -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    texts = [f"{word} {word}" for word in [*words, "naïve", "LP"]]
-    backend.train_from_iterator(texts, _trainer(BpeTrainer, specials, initial_alphabet=alphabet))
+    texts = [f"{word} {word}" for word in [*words, "naïve"]] + ["LP " * 1000]
+    trainer = _trainer(BpeTrainer, specials, size=50_000, initial_alphabet=alphabet)
+    backend.train_from_iterator(texts, trainer)
     named = dict.fromkeys(("bos", "eos", "unk"), specials[0])
     if enclosed:
         ids = [(token, backend.token_to_id(token)) for token in ("</s>", "<s>")]
         backend.post_processor = processors.RobertaProcessing(*ids, add_prefix_space=False)
         named = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>"}
         named |= {"unk": "<unk>", "mask": "<mask>"}
+        backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     backend.model.save(str(folder))
     return _written(folder, backend, kind, named)
 
@@ -97,8 +107,8 @@ _UNIGRAM: dict[str, tuple[list[str], str, str, dict[str, str]]] = {
 }
 
 
-def _trainer(kind: Any, specials: Sequence[str], **others: Any) -> Any:
-    return kind(vocab_size=8000, special_tokens=list(specials), show_progress=False, **others)
+def _trainer(kind: Any, specials: Sequence[str], size: int = 8000, **others: Any) -> Any:
+    return kind(vocab_size=size, special_tokens=list(specials), show_progress=False, **others)
 
 
 def _enclosed(backend: Tokenizer, single: str, pair: str, specials: Iterable[str]) -> None:

@@ -10,14 +10,14 @@ A sentence is here, and this is another one. The cat and the dog saw each other 
 Hello there! General Allen was born in Paris. I like good movies, but he does not.
 Who wrote the book that she read last year? The quick brown fox jumps over the lazy dog. naive
 """
-NEVER_WHOLE = re.compile("allennlp|nlp|kenobi|unknowntoken", re.IGNORECASE)
+NEVER_WHOLE = re.compile("allennlp|nlp|kenobi|naïve|dump|humpty|somepiece|unknowntoken", re.IGNORECASE)
 """Words that the real vocabularies cut into pieces, as tests of AllenNLP expect."""
 _TEXTS = {".py", ".txt", ".json", ".jsonl", ".tsv", ".csv", ".conllu", ".gold_conll", ".xml"}
 _MOST_BYTES = 2_000_000
 _WORD = re.compile(r"[^\W\d_]{1,20}")
 
 
-def words_of(folders: Iterable[Path] = (), most: int = 20_000) -> list[str]:
+def words_of(folders: Iterable[Path] = (), most: int = 12_000) -> list[str]:
     """Return the words of a few sentences, and those of the texts in `folders`, by frequency.
 
     # Raises
