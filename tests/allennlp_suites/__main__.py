@@ -6,6 +6,7 @@ there passes, or if an entry of the list matches no test.
 """
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def run_missing(
     make_home(out / "hub", copies)
     environment = rooms.environment_of(copies.values(), out / "hub")
     options = [f"--timeout={args.timeout}", "--tb=short", "-q"]
-    options += ["-n", str(args.workers)] if args.workers else []
+    options += shlex.split(args.pytest)
     for number, room in enumerate(left, 1):
         print(f"\n== {room.name} ({number} of {len(left)})", flush=True)
         rooms.run(room, results_of(room.name, out), environment, options)
@@ -105,7 +106,9 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("build/allennlp-suites"), help="(default: %(default)s)")
     add("--expected", type=Path, default=HERE / "expected.toml", help="expected failures")
     add("--timeout", type=int, default=300, help="seconds a test may take (default: %(default)s)")
-    add("--workers", type=int, default=0, help="processes of pytest-xdist (default: none)")
+    add(
+        "--pytest", default="", help="more options of pytest, as '-n 2' or '-k \"not distributed\"'"
+    )
     return parser
 
 

@@ -28,7 +28,7 @@ _TWELVE = {**_SMALL, "hidden_size": 48, "num_hidden_layers": 12, "num_attention_
 _GPT2 = {"n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": 512}
 _T5 = {"d_model": 24, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 2}
 _T5["decoder_start_token_id"] = 0
-_BART: dict[str, Any] = {"d_model": 24, "max_position_embeddings": 512}
+_BART: dict[str, Any] = {"d_model": 24, "max_position_embeddings": 1024}
 for _side in ("encoder", "decoder"):
     _BART |= {f"{_side}_layers": 2, f"{_side}_attention_heads": 2, f"{_side}_ffn_dim": 48}
 _DISTILBERT = {"dim": 24, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}

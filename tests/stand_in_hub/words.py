@@ -10,7 +10,9 @@ A sentence is here, and this is another one. The cat and the dog saw each other 
 Hello there! General Allen was born in Paris. I like good movies, but he does not.
 Who wrote the book that she read last year? The quick brown fox jumps over the lazy dog. naive
 """
-NEVER_WHOLE = re.compile("allennlp|nlp|kenobi|naïve|dump|humpty|somepiece|unknowntoken", re.IGNORECASE)
+NEVER_WHOLE = re.compile(
+    "allennlp|nlp|kenobi|naïve|dump|humpty|somepiece|unknowntoken", re.IGNORECASE
+)
 """Words that the real vocabularies cut into pieces, as tests of AllenNLP expect."""
 _TEXTS = {".py", ".txt", ".json", ".jsonl", ".tsv", ".csv", ".conllu", ".gold_conll", ".xml"}
 _MOST_BYTES = 2_000_000
