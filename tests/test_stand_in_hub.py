@@ -15,7 +15,7 @@ from tests.stand_in_hub import make_hub, words_of
 EXPECTED = {
     "epwalsh/bert-xsmall-dummy": ("[CLS]", "[SEP]", 20),
     "roberta-base": ("<s>", "</s>", 24),
-    "albert-base-v2": ("[CLS]", "[SEP]", 24),
+    "albert-base-v2": ("[CLS]", "[SEP]", 768),
 }
 
 

@@ -44,7 +44,7 @@ NAMES: dict[str, Checkpoint] = {
     "albert-base-v2": (
         partial(unigram, kind="AlbertTokenizer"),
         "AlbertForMaskedLM",
-        {**_SMALL, "embedding_size": 12},
+        {**_BASE, "embedding_size": 12},
     ),
     "bert-base-cased": (partial(CASED, size=28996), "BertForPreTraining", _TWELVE),
     "bert-base-uncased": (UNCASED, "BertForPreTraining", _BASE),

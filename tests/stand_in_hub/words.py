@@ -11,7 +11,7 @@ Hello there! General Allen was born in Paris. I like good movies, but he does no
 Who wrote the book that she read last year? The quick brown fox jumps over the lazy dog. naive
 """
 NEVER_WHOLE = re.compile(
-    "allennlp|nlp|kenobi|naïve|dump|humpty|somepiece|unknowntoken", re.IGNORECASE
+    "allennlp|nlp|kenobi|naïve|dump|humpty|somepiece|wetland|unknowntoken", re.IGNORECASE
 )
 """Words that the real vocabularies cut into pieces, as tests of AllenNLP expect."""
 _TEXTS = {".py", ".txt", ".json", ".jsonl", ".tsv", ".csv", ".conllu", ".gold_conll", ".xml"}
