@@ -16,7 +16,21 @@ from tokenizers import (
 )
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
-PIECES = "##NL ##nl Ken ##ob na ##ve Hum ##pty du ##mp ##ty Wet ##land".split()
+PIECES = [
+    "##NL",
+    "##nl",
+    "Ken",
+    "##ob",
+    "na",
+    "##ve",
+    "Hum",
+    "##pty",
+    "du",
+    "##mp",
+    "##ty",
+    "Wet",
+    "##land",
+]
 CHARACTERS = [chr(code) for code in range(33, 127)] + list("ïöüé")
 
 
