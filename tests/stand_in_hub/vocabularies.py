@@ -16,21 +16,8 @@ from tokenizers import (
 )
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
-PIECES = [
-    "##NL",
-    "##nl",
-    "Ken",
-    "##ob",
-    "na",
-    "##ve",
-    "Hum",
-    "##pty",
-    "du",
-    "##mp",
-    "##ty",
-    "Wet",
-    "##land",
-]
+PIECES = ["Ken", "na", "Hum", "du", "Wet"]
+PIECES += ["##NL", "##nl", "##ob", "##ve", "##pty", "##mp", "##ty", "##land"]
 CHARACTERS = [chr(code) for code in range(33, 127)] + list("ïöüé")
 
 
