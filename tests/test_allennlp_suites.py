@@ -13,7 +13,7 @@ from tests.allennlp_suites.expectations import (
     compare,
     read_expectations,
 )
-from tests.allennlp_suites.rooms import Result, read, rooms_of
+from tests.allennlp_suites.rooms import PACKAGES, Result, read, rooms_of
 
 DATA = "allennlp/tests/data/"
 RESULTS = [
@@ -83,9 +83,7 @@ LIST = Path(command.HERE) / "expected.toml"
 def clones(tmp_path: Path) -> tuple[Path, Path]:
     """Clones whose rooms ran already; the run of "models/rc" broke off."""
     folders = tmp_path / "allennlp", tmp_path / "models"
-    for folder, package, room in zip(
-        folders, command.PACKAGES.values(), ("data", "rc"), strict=True
-    ):
+    for folder, package, room in zip(folders, PACKAGES.values(), ("data", "rc"), strict=True):
         (folder / "tests" / room).mkdir(parents=True)
         (folder / package).mkdir()
         (folder / package / "__init__.py").touch()

@@ -17,7 +17,6 @@ from tests.allennlp_suites import report, rooms
 from tests.allennlp_suites.expectations import Comparison, compare, read_expectations
 
 HERE = Path(__file__).parent
-PACKAGES = {"allennlp": "allennlp", "models": "allennlp_models"}
 SHOWN = ("declutr", "torch", "transformers", "numpy", "spacy", "nltk")
 
 
@@ -29,10 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.fresh:
         shutil.rmtree(out, ignore_errors=True)
     try:
-        copies = {
-            suite: rooms.copied(clone, PACKAGES[suite], out / suite)
-            for suite, clone in clones.items()
-        }
+        copies = {suite: rooms.copied(suite, clone, out / suite) for suite, clone in clones.items()}
     except FileNotFoundError as error:
         parser.error(str(error))
     known = {

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PACKAGES = {"allennlp": "allennlp", "models": "allennlp_models"}
+"""The suites, and the package that each is about."""
 COPIED = ("tests", "test_fixtures", "training_config", "scripts", "README.md", "pytest.ini")
 """What the tests of a repository need beside its package."""
 PLUGINS = ("-p", "suite_recorder", "-p", "no:cacheprovider")
@@ -42,13 +44,14 @@ class Room:
         return f"{self.suite}/{self.path.stem}"
 
 
-def copied(clone: Path, package: str, place: Path) -> Path:
+def copied(suite: str, clone: Path, place: Path) -> Path:
     """Copy what tests need, once: they write into their working tree.
 
     # Raises
 
-    `FileNotFoundError` : if the folder is no clone of the repository that has this package.
+    `FileNotFoundError` : if the folder is no clone of the repository of the suite.
     """
+    package = PACKAGES[suite]
     if not (clone / package / "__init__.py").is_file() or not (clone / "tests").is_dir():
         raise FileNotFoundError(
             f"{clone} has no {package}/ and tests/: expected a clone of its public repository."
@@ -82,7 +85,9 @@ def run(room: Room, file: Path, environment: Mapping[str, str], options: Sequenc
     command = [sys.executable, "-m", "pytest", *PLUGINS, "-m", SELECTED, *options]
     command += ["--continue-on-collection-errors", str(room.path.relative_to(room.copy))]
     process = subprocess.run(
-        command, cwd=room.copy, env={**environment, "SUITE_RESULTS": str(begun)}
+        command,
+        cwd=room.copy,
+        env={**environment, "SUITE_RESULTS": str(begun), "SUITE_PACKAGE": PACKAGES[room.suite]},
     )
     with begun.open("a", encoding="utf-8") as lines:
         end = {"status": process.returncode, "seconds": round(time.monotonic() - start, 1)}

@@ -1,14 +1,26 @@
 """A plugin of pytest that appends the outcome of each test to the file `$SUITE_RESULTS`.
 
 It stands in a process that runs the tests of another repository, so it imports nothing of ours.
-A line is a JSON object: `test`, `outcome` (passed, failed or skipped), `seconds`, `error`.
+A line is a JSON object: `test`, `outcome` (passed, failed or skipped), `seconds`, `error`. Parts
+of the package `$SUITE_PACKAGE` are imported first, as they are where a whole suite is collected:
+tests of one part name models of another.
 """
 
+import importlib
 import json
 import os
+import pkgutil
+from contextlib import suppress
 from typing import Any
 
 _parts: dict[str, dict[str, Any]] = {}
+
+
+def pytest_configure() -> None:
+    package = importlib.import_module(os.environ["SUITE_PACKAGE"])
+    for part in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        with suppress(Exception):  # tests that need the part will tell
+            importlib.import_module(part.name)
 
 
 def pytest_collectreport(report: Any) -> None:
