@@ -23,7 +23,7 @@ KEEP = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 LOWEST = .venv-lowest
 LOWEST_TESTS ?= tests/bridge tests/corpus tests/commands tests/export tests/inference
 
-.PHONY: help install train test test-fast test-long test-compat test-lowest test-pythons constraints
+.PHONY: help install train test test-fast test-long test-compat
 .PHONY: lint docs clean
 
 help:  ## say what there is
@@ -55,7 +55,21 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"
 	$(MAKE) test VENV=.venv-transformers5 TRANSFORMERS="transformers>=5"
 
-.PHONY: test-lowest test-pythons constraints
+.PHONY: test-allennlp test-allennlp-here clones test-lowest test-pythons constraints
+
+test-allennlp: clones  ## run the tests of clones ALLENNLP=… and MODELS=… on both transformers (an hour each)
+	@status=0; \
+	$(MAKE) test-allennlp-here VENV=.venv-transformers5 TRANSFORMERS="transformers>=5" || status=1; \
+	$(MAKE) test-allennlp-here VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5" || status=1; \
+	exit $$status
+
+test-allennlp-here: clones install  ## the same in VENV alone; ARGS="--rooms allennlp/data" for a part
+	$(BIN)/python -m pip install --quiet -r tests/allennlp_suites/requirements.txt "$(TRANSFORMERS)"
+	$(BIN)/python -m tests.allennlp_suites "$(ALLENNLP)" "$(MODELS)" $(ARGS)
+
+clones:
+	@test -n "$(ALLENNLP)" -a -n "$(MODELS)" || { echo "Clone github.com/allenai/allennlp (v2.10.1)" \
+	"and allennlp-models, and give their folders: make test-allennlp ALLENNLP=… MODELS=…"; exit 2; }
 
 test-lowest:  ## run the tests that matter with the lowest releases that setup.py admits, but TORCH
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
