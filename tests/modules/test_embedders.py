@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,19 @@ from allennlp.data.fields import LabelField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.models import Model
-from allennlp.modules import TextFieldEmbedder, TokenEmbedder
+from allennlp.modules import TextFieldEmbedder
 from allennlp.modules.token_embedders import Embedding, PretrainedTransformerEmbedder
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from declutr.modules.embedders import (
-    MLMTextFieldEmbedder,
-    PretrainedTransformerEmbedderMLM,
-)
+from declutr.modules.embedders import MLMTextFieldEmbedder, PretrainedTransformerEmbedderMLM
 from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
 from declutr.transformer.architectures import masked_lm_logits
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
 from tests.hostile_archives import with_remote_code
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +59,14 @@ def bert(folder_of: Callable[[str], str]) -> str:
     return folder_of("bert")
 
 
+def made(folder: Any, **options: Any) -> PretrainedTransformerEmbedderMLM:
+    return PretrainedTransformerEmbedderMLM(str(folder), **options).eval()
+
+
+def bare(folder: Any, **options: Any) -> PretrainedTransformerEmbedderMLM:
+    return made(folder, masked_language_modeling=False, **options)
+
+
 def batch_of(folder: str, texts: list[str] = TEXTS) -> tuple[Tensor, Tensor]:
     """Return token ids and mask, both `(N, L)`, with padding."""
     short = [texts[0], *(text[: 20 + 5 * i] for i, text in enumerate(texts[1:]))]
@@ -81,30 +88,11 @@ def reference(folder: str, with_head: bool = True) -> Any:
     return cls.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def head_modules(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.nn.Module]:
-    encoder = {id(module) for module in embedder.encoder.modules()}
-    model = embedder.transformer_model
-    return [m for m in model.modules() if id(m) not in encoder and m is not model]
-
-
-@pytest.fixture
-def head_calls() -> Iterator[Callable]:
-    """Return a function that records the input shapes of every module of a head."""
-    handles = []
-
-    def watch(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.Size]:
-        shapes: list[torch.Size] = []
-        modules = head_modules(embedder)
-        assert modules
-        for module in modules:
-            handles.append(
-                module.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
-            )
-        return shapes
-
-    yield watch
-    for handle in handles:
-        handle.remove()
+def summed_loss(embedder: Any, vectors: Tensor, labels: Tensor) -> Tensor:
+    """Return the sum of the losses of the head on vectors of masked positions."""
+    chosen = labels != IGNORE
+    logits = masked_lm_logits(embedder.transformer_model, vectors[chosen])
+    return torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
 
 
 # -------------------------------------------------------------------- equal to transformers' own
@@ -112,7 +100,7 @@ def head_calls() -> Iterator[Callable]:
 
 @pytest.mark.parametrize("with_head", [True, False])
 def test_embeds_like_the_bare_transformer(folder: str, with_head: bool) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=with_head).eval()
+    embedder = made(folder, masked_language_modeling=with_head)
     ids, mask = batch_of(folder)
     expected = reference(folder, with_head=False)(input_ids=ids, attention_mask=mask.long())
     vectors = embedder(ids, mask)
@@ -129,7 +117,7 @@ def test_loss_and_gradients_are_those_of_the_whole_model(
     if kernels == "oneDNN's":
         request.getfixturevalue("onednn_products")
     ids, mask, labels = masked_batch(folder)
-    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    embedder = made(folder)
     whole = reference(folder)
     expected = whole(input_ids=ids, attention_mask=mask.long(), labels=labels)
     output = embedder.masked_lm(labels, ids, mask)
@@ -149,16 +137,14 @@ def test_loss_and_gradients_are_those_of_the_whole_model(
 def test_masked_positions_are_those_of_a_boolean_index(folder: str) -> None:
     """Values and gradients are bit-identical."""
     ids, mask, labels = masked_batch(folder)
-    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    embedder = made(folder)
     parameters = list(embedder.transformer_model.parameters())
-    chosen = labels != IGNORE
-    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
-    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
-    loss = embedder.masked_lm(labels, ids, mask).loss_sum
-    assert torch.equal(loss, expected)
-    gradients = [torch.autograd.grad(each, parameters) for each in (loss, expected)]
-    for one, other in zip(*gradients, strict=True):
-        assert torch.equal(one, other)
+    output, vectors = embedder.masked_lm(labels, ids, mask), embedder(ids, mask)
+    assert torch.equal(output.embeddings, vectors)
+    losses = output.loss_sum, summed_loss(embedder, vectors, labels)
+    assert torch.equal(*losses)
+    gradients = [torch.autograd.grad(loss, parameters) for loss in losses]
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
 
 
 def test_logits_at_any_positions(folder: str) -> None:
@@ -175,16 +161,12 @@ def test_logits_at_any_positions(folder: str) -> None:
     assert torch.equal(model(input_ids=ids, attention_mask=mask.long()).logits, full)
 
 
-def test_the_vectors_of_the_masked_pass_are_those_of_forward(folder: str) -> None:
+def test_the_head_runs_on_masked_positions_alone(folder: str) -> None:
     ids, mask, labels = masked_batch(folder)
-    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
-    assert torch.equal(embedder.masked_lm(labels, ids, mask).embeddings, embedder(ids, mask))
-
-
-def test_the_head_runs_on_masked_positions_alone(folder: str, head_calls: Callable) -> None:
-    ids, mask, labels = masked_batch(folder)
-    embedder = PretrainedTransformerEmbedderMLM(folder)
-    shapes = head_calls(embedder)
+    embedder, shapes = made(folder), []
+    model, encoder = embedder.transformer_model, set(embedder.encoder.modules())
+    for module in set(model.modules()) - encoder - {model}:
+        module.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
     embedder(ids, mask)
     assert not shapes
     embedder.masked_lm(labels, ids, mask)
@@ -211,7 +193,7 @@ def test_every_parameter_gets_a_gradient(folder: str, nothing_masked: bool) -> N
 
 
 def test_bare_encoder_has_no_parameter_to_spare(folder: str) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    embedder = bare(folder)
     embedder(*batch_of(folder)).pow(2).mean().backward()
     assert [name for name, p in embedder.named_parameters() if p.grad is None] == []
 
@@ -220,7 +202,7 @@ def test_bare_encoder_has_no_parameter_to_spare(folder: str) -> None:
 
 
 def test_texts_longer_than_the_transformer_allows_are_refused(folder: str) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    embedder = made(folder)
     assert embedder.max_positions() == MAX_LENGTH
     ids = torch.full((1, MAX_LENGTH + 1), 7)
     assert embedder(ids[:, 1:], torch.ones(1, MAX_LENGTH, dtype=torch.bool)).isfinite().all()
@@ -241,7 +223,7 @@ def test_maskable_leaves_out_special_tokens_and_padding(folder: str) -> None:
 
 def test_padding_changes_nothing(folder: str) -> None:
     """A text has the same embedding alone and with padding of any id."""
-    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    embedder = made(folder)
     ids, mask = batch_of(folder)
     row = int(mask.sum(dim=1).argmin())
     length = int(mask[row].sum())
@@ -255,7 +237,7 @@ def test_padding_changes_nothing(folder: str) -> None:
 
 def test_architecture_without_weights(folder: str) -> None:
     """Archives build it: it has the same names and shapes, and other values."""
-    loaded = PretrainedTransformerEmbedderMLM(folder)
+    loaded = made(folder)
     built = PretrainedTransformerEmbedderMLM(folder, load_weights=False)
     shapes = {name: tensor.shape for name, tensor in loaded.state_dict().items()}
     assert {name: tensor.shape for name, tensor in built.state_dict().items()} == shapes
@@ -271,9 +253,7 @@ def test_architecture_without_weights(folder: str) -> None:
 @pytest.mark.parametrize("load_weights", [True, False])
 def test_transformer_kwargs_reach_the_transformer(bert: str, load_weights: bool) -> None:
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.25}
-    embedder = PretrainedTransformerEmbedderMLM(
-        bert, load_weights=load_weights, transformer_kwargs=options
-    )
+    embedder = made(bert, load_weights=load_weights, transformer_kwargs=options)
     rates = {m.p for m in embedder.encoder.modules() if isinstance(m, torch.nn.Dropout)}
     assert 0.0 in rates and rates <= {0.0, 0.25}
     assert embedder.config.attention_probs_dropout_prob == 0.25
@@ -284,7 +264,7 @@ def test_half_precision_checkpoints_load_in_float32(bert: str, tmp_path: Path) -
     AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     for load_weights in (True, False):
-        embedder = PretrainedTransformerEmbedderMLM(str(tmp_path), load_weights=load_weights)
+        embedder = made(tmp_path, load_weights=load_weights)
         assert {p.dtype for p in embedder.parameters()} == {torch.float32}
 
 
@@ -302,15 +282,20 @@ def test_eval_mode_keeps_dropout_off(bert: str, eval_mode: bool) -> None:
     assert torch.equal(embedder(ids, mask), embedder(ids, mask)) is eval_mode
 
 
+def set_mix(embedder: Any) -> Tensor:
+    """Give both layers scalars of a mix, and return their shares."""
+    weights = torch.tensor([0.3, -0.5])
+    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, weights, strict=True):
+        scalar.data.fill_(value)
+    return weights.softmax(0)
+
+
 @pytest.mark.parametrize("unpadding", ["auto", "grouped", "none"])
 def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str) -> None:
     """As in the original package, embeddings are the mix, and the loss is that of the model."""
     ids, mask, labels = masked_batch(folder)
-    embedder = PretrainedTransformerEmbedderMLM(
-        folder, last_layer_only=False, unpadding=unpadding
-    ).eval()
-    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, (0.3, -0.5), strict=True):
-        scalar.data.fill_(value)
+    embedder = made(folder, last_layer_only=False, unpadding=unpadding)
+    set_mix(embedder)
     whole = reference(folder)
     expected = whole(input_ids=ids, attention_mask=mask.long(), labels=labels).loss
     output = embedder.masked_lm(labels, ids, mask)
@@ -328,46 +313,36 @@ def test_a_head_of_release_1_5_that_was_trained_on_the_mix_reads_the_mix(
 ) -> None:
     """Weights of release 1.5 have no buffer for this; once saved again, they have."""
     told: list[str] = []
-    monkeypatch.setattr(
-        "declutr.modules.embedders.logger.warning", lambda message: told.append(message)
-    )
+    monkeypatch.setattr("declutr.modules.embedders.logger.warning", told.append)
     ids, mask, labels = masked_batch(bert)
-    embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+    embedder = made(bert, last_layer_only=False)
     state = embedder.state_dict()
     assert state.pop("_head_reads_last_layer") and not embedder.head_reads_mix
     for _ in range(2):
-        embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+        embedder = made(bert, last_layer_only=False)
         embedder.load_state_dict(state)
         state = embedder.state_dict()
         assert embedder.head_reads_mix and not state["_head_reads_last_layer"]
     embedder(ids, mask)
     assert not told  # embeddings are the mix in any case
     output = embedder.masked_lm(labels, ids, mask)
-    chosen = labels != IGNORE
-    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
-    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
+    expected = summed_loss(embedder, embedder(ids, mask), labels)
     assert output.loss_sum.item() == pytest.approx(expected.item(), rel=1e-6)
     output.loss_sum.backward()
     assert all(p.grad.any() for p in embedder._scalar_mix.scalar_parameters)
     embedder.masked_lm(labels, ids, mask)
     assert len(told) == 1 and "read the mix of layers. It goes on so." in told[0]
-    fresh = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False)
-    embedder.load_state_dict(fresh.state_dict())
+    embedder.load_state_dict(made(bert, last_layer_only=False).state_dict())
     assert not embedder.head_reads_mix
 
 
 @pytest.mark.parametrize("with_head", [True, False])
 def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(
-        folder, last_layer_only=False, masked_language_modeling=with_head
-    ).eval()
+    embedder = made(folder, last_layer_only=False, masked_language_modeling=with_head)
     ids, mask = batch_of(folder)
-    bare = reference(folder, with_head=False)
-    layers = bare(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
-    weights = torch.tensor([0.3, -0.5])
-    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, weights, strict=True):
-        scalar.data.fill_(value)
-    shares = weights.softmax(0)
+    whole = reference(folder, with_head=False)
+    layers = whole(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
+    shares = set_mix(embedder)
     mixed = sum(s * layer for s, layer in zip(shares, layers.hidden_states[1:], strict=True))
     assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
 
@@ -375,8 +350,7 @@ def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
 def test_sub_module_embeds_with_a_part_of_the_transformer(bert: str, tmp_path: Path) -> None:
     """The part is the encoder of an encoder-decoder."""
     folder = str(build_t5(tmp_path))
-    options = {"sub_module": "encoder", "masked_language_modeling": False}
-    embedder = PretrainedTransformerEmbedderMLM(folder, **options).eval()
+    embedder = bare(folder, sub_module="encoder")
     ids, mask = batch_of(folder)
     expected = reference(folder, with_head=False).encoder(ids, mask.long()).last_hidden_state
     assert torch.equal(embedder(ids, mask), expected)
@@ -384,7 +358,7 @@ def test_sub_module_embeds_with_a_part_of_the_transformer(bert: str, tmp_path: P
     with pytest.raises(ConfigurationError, match="cannot be combined with masked"):
         PretrainedTransformerEmbedderMLM(bert, sub_module="encoder")
     with pytest.raises(ConfigurationError, match="'decoder' is no part of BertModel"):
-        PretrainedTransformerEmbedderMLM(bert, **{**options, "sub_module": "decoder"})
+        bare(bert, sub_module="decoder")
 
 
 def test_gradient_checkpointing_changes_no_gradient(
@@ -394,12 +368,10 @@ def test_gradient_checkpointing_changes_no_gradient(
     linear = linear_products._linear
     monkeypatch.setattr(linear_products, "_linear", lambda *a: quick.append(1) or linear(*a))
     ids, mask, labels = masked_batch(bert)
-    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     gradients, calls, counts = [], [], []
     for checkpointing in (False, True):
-        embedder = PretrainedTransformerEmbedderMLM(
-            bert, gradient_checkpointing=checkpointing, transformer_kwargs=options
-        ).train()
+        options = {"gradient_checkpointing": checkpointing, "transformer_kwargs": NO_DROPOUT}
+        embedder = made(bert, **options).train()
         embedder(ids, mask)  # tries packing
         modules = dict(embedder.encoder.named_modules())
         dense = next(module for name, module in modules.items() if name.endswith("mediate.dense"))
@@ -421,10 +393,9 @@ def test_gradient_checkpointing_changes_no_gradient(
 
 def test_compiled_equals_eager(bert: str) -> None:
     """Batches of other lengths need no further compilation."""
-    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    options["num_hidden_layers"] = 1  # compiling takes time
+    options = {**NO_DROPOUT, "num_hidden_layers": 1}  # compiling takes time
     plain, compiled = (
-        PretrainedTransformerEmbedderMLM(bert, compile=compile, transformer_kwargs=options).train()
+        made(bert, compile=compile, transformer_kwargs=options).train()
         for compile in (False, {"backend": "eager", "fullgraph": True})
     )
     ids, mask = batch_of(bert)
@@ -443,25 +414,18 @@ def test_compiled_equals_eager(bert: str) -> None:
     assert plain.state_dict().keys() == compiled.state_dict().keys()
 
 
-def test_compile_refuses_gradient_checkpointing(bert: str) -> None:
-    with pytest.raises(ConfigurationError, match="do not go together: remove one of them"):
-        PretrainedTransformerEmbedderMLM(bert, compile=True, gradient_checkpointing=True)
-
-
 def test_added_tokens_get_embeddings(bert: str) -> None:
     """In an archive, the table of input embeddings must have the size it had in training."""
     options = {"additional_special_tokens": ["<one>", "<two>"]}
     for load_weights in (True, False):
-        embedder = PretrainedTransformerEmbedderMLM(
-            bert, tokenizer_kwargs=options, load_weights=load_weights
-        ).eval()
+        embedder = made(bert, tokenizer_kwargs=options, load_weights=load_weights)
         size = len(embedder.tokenizer)
         assert size == len(AutoTokenizer.from_pretrained(bert)) + 2
         assert embedder.encoder.get_input_embeddings().num_embeddings == size
         ids = torch.tensor([[2, size - 1, size - 2, 3]])
-        output = embedder.masked_lm(ids, ids, torch.ones_like(ids, dtype=torch.bool))
-        assert output.loss_sum.isfinite()
-        assert not embedder.maskable(ids, torch.ones_like(ids, dtype=torch.bool)).any()
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        assert embedder.masked_lm(ids, ids, mask).loss_sum.isfinite()
+        assert not embedder.maskable(ids, mask).any()
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(bert: str, tmp_path: Path) -> None:
@@ -470,27 +434,30 @@ def test_a_tokenizer_without_a_mask_token_is_refused(bert: str, tmp_path: Path) 
     tokenizer.mask_token = None
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ConfigurationError, match=r"has no mask token.*to false"):
-        PretrainedTransformerEmbedderMLM(str(tmp_path))
-    assert PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
+        made(tmp_path)
+    assert bare(tmp_path)
 
 
 def test_a_transformer_without_a_language_modelling_head_is_refused(tmp_path: Path) -> None:
     folder = str(build_gpt2(tmp_path))
     with pytest.raises(ConfigurationError, match=r"\(gpt2\) has no masked language modelling head"):
         PretrainedTransformerEmbedderMLM(folder)
-    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    embedder = bare(folder)
     assert embedder(*batch_of(folder)).shape[-1] == 16
 
 
 # --------------------------------------------------------------------- a drop-in for AllenNLP's
 
 
-def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> dict[str, Tensor]:
-    """Return the tensors that AllenNLP's tokenizer and indexer make of texts."""
+def text_fields(folder: str, texts: list[str], max_length: int | None = None) -> list[TextField]:
     tokenizer = PretrainedTransformerTokenizer(folder)
     indexer = PretrainedTransformerIndexer(folder, max_length=max_length)
-    fields = [TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in texts]
-    batch = Batch([Instance({"text": field}) for field in fields])
+    return [TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in texts]
+
+
+def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> dict[str, Tensor]:
+    """Return the tensors that AllenNLP's tokenizer and indexer make of texts."""
+    batch = Batch([Instance({"text": field}) for field in text_fields(folder, texts, max_length)])
     batch.index_instances(Vocabulary())
     return batch.as_tensor_dict()["text"]["tokens"]
 
@@ -499,13 +466,8 @@ def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> d
 @pytest.mark.parametrize("last_layer_only", [True, False])
 def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only: bool) -> None:
     """They agree with and without folding, for batches of long and short texts."""
-    ours, theirs = (
-        cls(folder, max_length=max_length, last_layer_only=last_layer_only, **options).eval()
-        for cls, options in (
-            (PretrainedTransformerEmbedderMLM, {"masked_language_modeling": False}),
-            (PretrainedTransformerEmbedder, {}),
-        )
-    )
+    options = {"max_length": max_length, "last_layer_only": last_layer_only}
+    ours, theirs = bare(folder, **options), PretrainedTransformerEmbedder(folder, **options).eval()
     for texts in (TEXTS, [TEXTS[0], "the"], ["the"]):
         tensors = text_field_batch(folder, texts, max_length)
         expected, vectors = theirs(**tensors), ours(**tensors)
@@ -514,15 +476,15 @@ def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only
         assert torch.allclose(vectors * kept, expected * kept, atol=1e-6)
 
 
-def test_folded_texts_cannot_be_masked(bert: str) -> None:
-    ids, mask, labels = masked_batch(bert)
-    embedder = PretrainedTransformerEmbedderMLM(bert, max_length=8)
+def test_settings_that_do_not_go_together_are_refused(bert: str) -> None:
     with pytest.raises(ConfigurationError, match="max_length 8: folded inputs cannot be masked"):
-        embedder.masked_lm(labels, ids, mask)
+        made(bert, max_length=8).masked_lm(*masked_batch(bert)[::-1])
+    with pytest.raises(ConfigurationError, match="do not go together: remove one of them"):
+        made(bert, compile=True, gradient_checkpointing=True)
 
 
 def test_mlm_takes_a_single_embedder_of_its_own_type(bert: str) -> None:
-    right = PretrainedTransformerEmbedderMLM(bert)
+    right = made(bert)
     other = Embedding(num_embeddings=4, embedding_dim=4)
     plain = PretrainedTransformerEmbedder(bert)
     for embedders in ({}, {"tokens": other}, {"tokens": plain}, {"a": right, "b": other}):
@@ -531,16 +493,9 @@ def test_mlm_takes_a_single_embedder_of_its_own_type(bert: str) -> None:
 
 
 def test_mlm_embedder_from_parameters(bert: str) -> None:
-    embedder = TextFieldEmbedder.from_params(
-        Params(
-            {
-                "type": "mlm",
-                "token_embedders": {
-                    "words": {"type": "pretrained_transformer_mlm", "model_name": bert}
-                },
-            }
-        )
-    )
+    words = {"type": "pretrained_transformer_mlm", "model_name": bert}
+    config = {"type": "mlm", "token_embedders": {"words": words}}
+    embedder = TextFieldEmbedder.from_params(Params(config))
     assert isinstance(embedder, MLMTextFieldEmbedder) and embedder.masked_language_modeling
     assert isinstance(embedder.token_embedder, PretrainedTransformerEmbedderMLM)
     embedder.eval()
@@ -548,9 +503,8 @@ def test_mlm_embedder_from_parameters(bert: str) -> None:
     tensors = {"words": {"token_ids": ids, "mask": mask, "type_ids": torch.zeros_like(ids)}}
     inner = embedder.token_embedder
     assert torch.equal(embedder(tensors), inner(ids, mask))
-    assert torch.equal(
-        embedder.masked_lm(tensors, labels).loss_sum, inner.masked_lm(labels, ids, mask).loss_sum
-    )
+    losses = embedder.masked_lm(tensors, labels), inner.masked_lm(labels, ids, mask)
+    assert torch.equal(*(each.loss_sum for each in losses))
 
 
 def test_the_head_can_be_left_out_of_training(folder: str) -> None:
@@ -565,7 +519,7 @@ def test_the_head_can_be_left_out_of_training(folder: str) -> None:
 
 
 def test_type_ids_reach_transformers_that_have_them(bert: str) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(bert).eval()
+    embedder = made(bert)
     ids, mask = batch_of(bert)
     zeros, ones = torch.zeros_like(ids), torch.ones_like(ids)
     assert torch.equal(embedder(ids, mask), embedder(ids, mask, zeros))
@@ -575,17 +529,8 @@ def test_type_ids_reach_transformers_that_have_them(bert: str) -> None:
 def test_other_models_of_allennlp_can_use_the_embedder(folder: str) -> None:
     """A `basic_classifier` trains with it as with any other embedder."""
     vocab = Vocabulary(non_padded_namespaces=["labels"])
-    tokenizer = PretrainedTransformerTokenizer(folder)
-    indexer = PretrainedTransformerIndexer(folder)
-    instances = [
-        Instance(
-            {
-                "tokens": TextField(tokenizer.tokenize(text), {"tokens": indexer}),
-                "label": LabelField("ab"[i % 2]),
-            }
-        )
-        for i, text in enumerate(TEXTS)
-    ]
+    fields = zip(text_fields(folder, TEXTS), map(LabelField, "ab" * len(TEXTS)), strict=False)
+    instances = [Instance({"tokens": text, "label": label}) for text, label in fields]
     vocab.extend_from_instances(instances)
     batch = Batch(instances)
     batch.index_instances(vocab)
@@ -594,7 +539,6 @@ def test_other_models_of_allennlp_can_use_the_embedder(folder: str) -> None:
         "type": "basic_classifier",
         "text_field_embedder": {"token_embedders": {"tokens": pretrained}},
         "seq2vec_encoder": {"type": "cls_pooler", "embedding_dim": 16},
-        "dropout": 0.0,
     }
     torch.manual_seed(0)
     model = Model.from_params(Params(config), vocab=vocab)
@@ -607,10 +551,6 @@ def test_other_models_of_allennlp_can_use_the_embedder(folder: str) -> None:
         optimizer.step()
         values.append(loss.item())
     assert math.isfinite(values[-1]) and values[-1] < 0.8 * values[0]
-
-
-def test_is_a_token_embedder_by_name() -> None:
-    assert TokenEmbedder.by_name("pretrained_transformer_mlm") is PretrainedTransformerEmbedderMLM
 
 
 # -------------------------------------------------------------------------------- untrusted code
@@ -629,13 +569,10 @@ def with_code(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("load_weights", [True, False])
 def test_untrusted_code_runs_only_if_a_recipe_says_so(with_code: Path, load_weights: bool) -> None:
-    settings = {"masked_language_modeling": False, "load_weights": load_weights}
     with pytest.raises(ValueError, match="trust_remote_code=True"):
-        PretrainedTransformerEmbedderMLM(str(with_code), **settings)
+        bare(with_code, load_weights=load_weights)
     assert not (with_code.parent / "marker").exists()
     trusting = {"trust_remote_code": True}
-    embedder = PretrainedTransformerEmbedderMLM(
-        str(with_code), transformer_kwargs=trusting, **settings
-    )
+    embedder = bare(with_code, transformer_kwargs=trusting, load_weights=load_weights)
     assert type(embedder.transformer_model).__module__.startswith("transformers_modules")
     assert (with_code.parent / "marker").exists()

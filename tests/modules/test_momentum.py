@@ -76,6 +76,8 @@ def test_a_schedule_continues_from_a_checkpoint_without_reading_the_device() -> 
     layer = torch.nn.Linear(3, 2)
     encoder, other = (MomentumEncoder(0.9, "cosine") for _ in range(2))
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"cosine.*needs to know the number of steps"):
+        encoder.follow_optimizer(optimizer, None)
     for one in (encoder, other):
         one.follow({"layer": layer})
         one.follow_optimizer(optimizer, steps=6)
@@ -195,9 +197,3 @@ def test_parts_that_do_not_fit_together_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         model_of(checkpoint, **changes)
-
-
-def test_a_schedule_needs_the_number_of_steps() -> None:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    with pytest.raises(ConfigurationError, match=r"cosine.*needs to know the number of steps"):
-        MomentumEncoder(schedule="cosine").follow_optimizer(optimizer, None)

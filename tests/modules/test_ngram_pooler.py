@@ -11,14 +11,8 @@ from allennlp.modules import Seq2VecEncoder
 import declutr.plugin  # noqa: F401
 from declutr.modules.ngram_pooler import NGramConvolutions
 from declutr.objectives import ISBert
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=dtype)
-
-
-def lengths_mask(lengths: list[int], longest: int) -> torch.Tensor:
-    return torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)
+from tests.objectives.oracles import normal
+from tests.objectives.without_negatives.test_mutual_information import lengths_mask
 
 
 @pytest.mark.parametrize("filler", [0.0, 1e6, math.nan, math.inf])
@@ -63,17 +57,8 @@ def test_convolutions_see_their_neighbours_only() -> None:
 
 
 def test_registered_name_and_errors() -> None:
-    built = Seq2VecEncoder.from_params(
-        Params(
-            {
-                "type": "ngram_convolutions",
-                "embedding_dim": 4,
-                "channels": 2,
-                "kernels": [1, 5],
-                "relu": False,
-            }
-        )
-    )
+    settings = {"embedding_dim": 4, "channels": 2, "kernels": [1, 5], "relu": False}
+    built = Seq2VecEncoder.from_params(Params({"type": "ngram_convolutions", **settings}))
     assert isinstance(built, NGramConvolutions) and not built.relu
     assert (built.get_input_dim(), built.get_output_dim()) == (4, 4)
     assert [layer.kernel_size for layer in built.convolutions] == [(1,), (5,)]

@@ -22,15 +22,12 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         seconds = {"float32": 0.008, "bfloat16": 0.008 / times}
         monkeypatch.setattr(precision, "has_bfloat16", lambda: instructions)
         monkeypatch.setattr(precision, "training_seconds", lambda: seconds)
-
-    def forget() -> None:
         precision._has_bfloat16.cache_clear()
         precision._warn_if_slow.cache_clear()
 
-    forget()
     give(False)
     yield give
-    forget()
+    give(False)
 
 
 def product_in(context: contextlib.AbstractContextManager) -> torch.dtype:
@@ -110,7 +107,7 @@ def test_auto_on_a_gpu(
         if supported:
             assert context.device == "cuda" and context.fast_dtype is torch.bfloat16
     assert asked == [False]  # emulated bfloat16 would be slower than float32
-    (message,) = (r.getMessage() for r in caplog.records if r.name == "declutr.modules.precision")
+    ((_, message),) = told(caplog)
     assert message.startswith("Training in bfloat16" if supported else "Training in float32")
 
 

@@ -1,41 +1,88 @@
-"""Helpers of the tests of objectives: golden inputs, loops over floats, and common assertions."""
+"""What objectives are compared with: golden numbers, drawn tensors, and loops over floats."""
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
-GOLDEN = json.loads((FIXTURES / "golden_pairs.json").read_text())
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def drawn(examples: int, **strategies: Any) -> Callable:
+    """Run a test with `examples` draws of its arguments, and of a `seed`."""
+
+    def decorated(test: Callable) -> Callable:
+        test = given(seed=st.integers(0, 10**6), **strategies)(test)
+        return settings(max_examples=examples, deadline=None)(test)
+
+    return decorated
 
 
 def doubles(values: Any) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def golden_inputs(key: str, *names: str) -> list[Tensor]:
+@cache
+def golden(family: str) -> dict[str, Any]:
+    """Load the golden numbers of a family of objectives."""
+    return json.loads((FIXTURES / f"golden_{family}.json").read_text())
+
+
+def golden_inputs(entry: dict[str, Any], *names: str) -> list[Tensor]:
     """Return the inputs of a golden entry in float64, and labels as integers."""
-    inputs = GOLDEN[key]["inputs"]
+    inputs = entry["inputs"]
     return [
         torch.tensor(inputs[name]).long() if name == "labels" else doubles(inputs[name])
         for name in names
     ]
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
+def assert_golden(entry: dict[str, Any], found: dict[str, Any]) -> None:
+    """Compare numbers with the golden values of the same names, to 1e-9."""
+    values = {name: entry["values"][name] for name in found}
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(values, abs=1e-9)
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Draw normal noise, which is the same in every dtype but for rounding."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def some_labels(rows: int, classes: int, seed: int) -> Tensor:
+def views(
+    n: int, width: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    """Draw two views `(n, width)` that are correlated."""
+    first = normal(n, width, seed=seed, dtype=dtype)
+    return [first, first + normal(n, width, seed=seed + 1, dtype=dtype) / 2]
+
+
+def some_labels(rows: int, classes: int = 3, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(classes, (rows,), generator=generator)
+
+
+def permuted(n: int, seed: int, *inputs: Tensor) -> list[Tensor]:
+    """Put the rows of all inputs into the same random order."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return [view[order] for view in inputs]
+
+
+def rescaled(seed: int, *inputs: Tensor) -> list[Tensor]:
+    """Multiply each row by a random positive number."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        view * (torch.rand(len(view), 1, generator=generator, dtype=view.dtype) * 50 + 0.01)
+        for view in inputs
+    ]
 
 
 def dot(x: Tensor, y: Tensor) -> float:
@@ -54,6 +101,10 @@ def distance(x: Tensor, y: Tensor) -> float:
     return math.sqrt(squared_distance(x, y))
 
 
+def softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
 def log_sum_exp(values: list[float]) -> float:
     top = max(values)
     return top + math.log(sum(math.exp(value - top) for value in values))
@@ -64,88 +115,15 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
+def assert_reductions(
+    loss: Callable[[str], Tensor], terms: list[float], reductions: str = "none mean sum"
+) -> None:
+    """Compare a loss, given its reduction, with terms from a loop."""
+    expected = {"none": terms, "mean": mean(terms), "sum": sum(terms)}
+    for reduction in reductions.split():
+        found = loss(reduction).tolist()
+        assert found == pytest.approx(expected[reduction], rel=1e-8, abs=1e-9), reduction
+
+
 def others_with_label(labels: Tensor, i: int, same: bool) -> list[int]:
     return [j for j in range(len(labels)) if j != i and (labels[j] == labels[i]).item() == same]
-
-
-# ------------------------------------------------------------------------------------------- laws
-
-HARD = ("duplicates", "equal", "zeros", "opposite", "huge", "tiny", "one", "two")
-
-
-def hard_views(kind: str) -> tuple[Tensor, Tensor]:
-    """Return two views in float32 for which careless losses are not finite."""
-    x, y = normal(6, 4).float(), normal(6, 4, seed=1).float()
-    return {
-        "duplicates": (x[[0, 0, 0, 1, 1, 2]], x[[0, 0, 1, 1, 2, 2]]),
-        "equal": (torch.ones(6, 4), torch.ones(6, 4)),
-        "zeros": (x * 0, y * 0),
-        "opposite": (x, -x),
-        "huge": (x * 1e4, y * 1e4),
-        "tiny": (x * 1e-15, y * 1e-15),
-        "one": (x[:1], y[:1]),
-        "two": (x[:2], y[:2]),
-    }[kind]
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def assert_finite(loss: Loss, kind: str) -> None:
-    first, second = (view.clone().requires_grad_() for view in hard_views(kind))
-    value = loss(first, second)
-    value.backward()
-    assert value.shape == () and value.isfinite()
-    for view in (first, second):
-        assert view.grad is not None and view.grad.isfinite().all()
-
-
-def assert_order_means_nothing(loss: Loss, seed: int) -> None:
-    first, second = normal(5, 3, seed=seed), normal(5, 3, seed=seed + 1)
-    order = torch.randperm(5, generator=torch.Generator().manual_seed(seed))
-    expected = loss(first, second).item()
-    assert loss(first[order], second[order]).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def assert_gradient(loss: Loss, pairs: int) -> None:
-    """Run `gradcheck` in float64 at a point where the loss is differentiable."""
-    views = [normal(pairs, 3, seed=seed).requires_grad_() for seed in (10, 11)]
-    assert torch.autograd.gradcheck(loss, views)
-
-
-def assert_stable_under_autocast(loss: Loss) -> None:
-    """Check that autocast changes neither the loss of float32 rows nor that of bfloat16 rows."""
-    first, second = normal(12, 16, seed=3).float(), normal(12, 16, seed=4).float()
-    expected = loss(first, second).item()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert loss(first, second).item() == expected
-        narrow = first.bfloat16().requires_grad_(), second.bfloat16().requires_grad_()
-        value = loss(*narrow)
-    value.backward()
-    assert value.dtype == torch.float32
-    assert value.item() == loss(*(view.detach().float() for view in narrow)).item()
-    assert value.item() == pytest.approx(expected, rel=0.1, abs=0.05)
-    assert all(view.grad.isfinite().all() for view in narrow)
-
-
-@contextmanager
-def largest_saved() -> Iterator[list[int]]:
-    """Yield a list of the number of elements of the largest tensor kept for the backward pass."""
-    largest = [0]
-
-    def keep(tensor: Tensor) -> Tensor:
-        largest[0] = max(largest[0], tensor.numel())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield largest
-
-
-def assert_not_cubic(loss: Loss) -> None:
-    """Check that no tensor kept for 512 pairs is larger than two matrices of all 1024 rows."""
-    first, second = (normal(512, 8, seed=seed).float().requires_grad_() for seed in (0, 1))
-    with largest_saved() as largest:
-        value = loss(first, second)
-    value.backward()
-    assert first.grad.isfinite().all()
-    assert 0 < largest[0] <= 2 * 1024**2

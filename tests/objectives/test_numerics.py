@@ -1,36 +1,36 @@
-"""Tests of distances against loops, full precision, reductions, and counts on the host."""
+"""Tests of distances against loops, full precision, reductions, checks, and counts on the host."""
 
 import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from allennlp.common.checks import ConfigurationError
+from hypothesis.strategies import integers, sampled_from
 
 from declutr.objectives.distances import euclidean_distances, squared_distances
 from declutr.objectives.numerics import (
     HostCount,
+    above_zero,
+    at_least_zero,
     full_precision,
     nothing,
+    one_of,
     positive_pairs,
     reduced,
     reduced_where,
+    require,
     same_label,
+    scalar_reduction,
     unit,
 )
-from tests.objectives.oracles import distance, normal, squared_distance
+from tests.objectives import laws
+from tests.objectives.oracles import distance, drawn, normal, squared_distance
 from tests.objectives.waits import NeverWaits
 
 TERMS = torch.tensor([1.0, 2.0, 6.0])
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    n=st.integers(0, 6),
-    m=st.integers(0, 6),
-    seed=st.integers(0, 10**6),
-    offset=st.sampled_from([0.0, 1.0, 1000.0]),
-)
+@drawn(30, n=integers(0, 6), m=integers(0, 6), offset=sampled_from([0.0, 1.0, 1000.0]))
 def test_distances_equal_loops(n: int, m: int, seed: int, offset: float) -> None:
     x, y = normal(n, 3, seed=seed) + offset, normal(m, 3, seed=seed + 1) + offset
     squared, plain = squared_distances(x, y), euclidean_distances(x, y)
@@ -61,11 +61,11 @@ def test_equal_rows_have_distance_zero_and_no_gradient(scale: float, dtype: torc
     assert x.grad is not None and not x.grad.any()
 
 
-def test_gradcheck() -> None:
-    inputs = [normal(4, 3, seed=seed).requires_grad_() for seed in (0, 1)]
-    assert torch.autograd.gradcheck(squared_distances, inputs)
-    assert torch.autograd.gradcheck(euclidean_distances, inputs)
-    assert torch.autograd.gradcheck(lambda x: euclidean_distances(x, x).pow(2), inputs[:1])
+def test_gradients_of_distances() -> None:
+    inputs = normal(4, 3), normal(4, 3, seed=1)
+    laws.assert_gradients(squared_distances, *inputs)
+    laws.assert_gradients(euclidean_distances, *inputs)
+    laws.assert_gradients(lambda x: euclidean_distances(x, x).pow(2), inputs[0])
 
 
 def test_unit_scales_rows_to_length_one() -> None:
@@ -89,17 +89,10 @@ def product(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tenso
 
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize(
-    "given, seen",
-    [
-        (torch.bfloat16, torch.float32),
-        (torch.float16, torch.float32),
-        (torch.float32, torch.float32),
-        (torch.float64, torch.float64),
-    ],
+    "given", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str
 )
-def test_full_precision_computes_in_float32_at_least(
-    given: torch.dtype, seen: torch.dtype, autocast: bool
-) -> None:
+def test_full_precision_computes_in_float32_at_least(given: torch.dtype, autocast: bool) -> None:
+    seen = torch.float64 if given == torch.float64 else torch.float32
     x, y = torch.randn(3, 4).to(given).requires_grad_(), torch.randn(2, 4).to(given)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         result = product(x, y=y, scale=2.0)
@@ -124,16 +117,12 @@ def test_reductions() -> None:
     assert reduced(TERMS, "mean").item() == 3
     assert reduced(TERMS, "sum").item() == 9
     assert reduced(TERMS, "none") is TERMS
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_no_terms_give_zero_with_a_gradient(reduction: str) -> None:
     x, y = torch.ones(2, 3, requires_grad=True), torch.ones(4, requires_grad=True)
-    loss = reduced(TERMS[:0], reduction, x, y)
-    loss.backward()
-    assert loss.item() == 0 and loss.shape == ()
-    assert not x.grad.any() and not y.grad.any()
-    assert nothing(x).item() == 0
+    for zero in (*(reduced(TERMS[:0], way, x, y) for way in ("mean", "sum")), nothing(x, y)):
+        laws.assert_zero_with_a_graph(zero, x, y)
+    message = "Unknown reduction 'max': expected one of mean, sum, none"
+    with pytest.raises(ValueError, match=message):
+        reduced(TERMS, "max")
 
 
 @pytest.mark.parametrize("kept", [[True, True, True], [False, True, True], [False] * 3])
@@ -149,13 +138,6 @@ def test_terms_that_are_not_kept_have_no_influence(kept: list[bool]) -> None:
     assert torch.equal(reduced_where(mask, TERMS, "none"), TERMS[mask])
     with pytest.raises(ValueError, match="Unknown reduction 'max'"):
         reduced_where(mask, TERMS, "max")
-
-
-def test_an_unknown_reduction_raises() -> None:
-    with pytest.raises(
-        ValueError, match="Unknown reduction 'max': expected one of mean, sum, none"
-    ):
-        reduced(TERMS, "max")
 
 
 class Counting(torch.nn.Module):
@@ -191,3 +173,33 @@ def test_a_copy_of_a_host_count_counts_independently() -> None:
     assert (module.count.value, twin.count.value, int(module.done)) == (0, 1, 0)
     twin.load_state_dict({"done": torch.tensor(5)})
     assert (module.count.value, twin.count.value) == (0, 5)
+
+
+# ------------------------------------------------------------------------------------------ checks
+
+
+def test_settings_out_of_range_raise() -> None:
+    assert above_zero("tau", 0.1) == 0.1 and at_least_zero("margin", 0) == 0
+    assert one_of("kind", "a", ("a", "b")) == "a" and scalar_reduction("sum") == "sum"
+    for value in (0, -1, float("nan")):
+        with pytest.raises(ConfigurationError, match="tau must be above 0, got"):
+            above_zero("tau", value)
+    for value in (-0.5, float("nan")):
+        with pytest.raises(ConfigurationError, match="margin must be 0 or above, got"):
+            at_least_zero("margin", value)
+    with pytest.raises(ConfigurationError, match="Unknown kind 'c': expected one of a, b"):
+        one_of("kind", "c", ("a", "b"))
+    with pytest.raises(ConfigurationError, match="Unknown reduction 'none': expected one of mean"):
+        scalar_reduction("none")
+
+
+def test_a_condition_that_does_not_hold_raises_with_values_and_advice() -> None:
+    with NeverWaits():  # One that holds does not read the values.
+        require(torch.tensor(True), "Expected this", torch.arange(3), "Do that.")
+    with pytest.raises(ValueError, match=r"^Expected this, got -1 to 2\. Do that\.$"):
+        require(torch.tensor(False), "Expected this", torch.tensor([2, -1]), "Do that.")
+    with pytest.raises(ValueError, match=r"^Expected this, got 0\.5 to 0\.5\.$"):
+        require(torch.tensor(False), "Expected this", torch.tensor(0.5))
+    long = "Expected this" + " and that" * 100
+    with pytest.raises(ValueError, match=rf"^{long}\.$"):
+        require(torch.tensor(False), long)

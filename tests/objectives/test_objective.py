@@ -19,7 +19,7 @@ from declutr.objectives import (
 )
 from declutr.objectives.objective import OF_DATA, VIEWS, inputs_of, loss_of
 from declutr.objectives.weighted_sum import WeightedObjective
-from tests.objectives.laws import views
+from tests.objectives.oracles import views
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since declutr:FutureWarning")
 
@@ -158,9 +158,8 @@ def test_an_argument_that_no_model_gives_raises() -> None:
         def forward(self, anchors: Tensor, positives: Tensor, weather: Tensor) -> Tensor:  # type: ignore[override]
             raise AssertionError
 
-    with pytest.raises(
-        ConfigurationError, match=r"of Wrong takes 'weather'.*Name it as one of anc"
-    ):
+    message = r"of Wrong takes 'weather'.*Name it as one of anc"
+    with pytest.raises(ConfigurationError, match=message):
         _ = Wrong().inputs
 
 

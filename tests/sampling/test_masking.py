@@ -23,6 +23,14 @@ def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Te
     return token_ids, maskable
 
 
+def masked_of(
+    token_ids: torch.Tensor, maskable: torch.Tensor, probability: float = 0.15, **options
+):
+    """Mask tokens of a vocabulary of VOCAB, if `options` have no other."""
+    options = {"mask_id": MASK, "vocab_size": VOCAB, **options}
+    return mask_tokens(token_ids, maskable, probability=probability, **options)
+
+
 def close_to_binomial(count: int, trials: int, probability: float) -> bool:
     """Return whether a count is within five standard deviations of its mean."""
     deviation = (trials * probability * (1 - probability)) ** 0.5
@@ -32,18 +40,10 @@ def close_to_binomial(count: int, trials: int, probability: float) -> bool:
 @pytest.mark.parametrize("probability", [0.15, 0.5])
 def test_shares_of_masked_random_and_kept_tokens(probability):
     token_ids, maskable = a_batch()
-    masked, labels = mask_tokens(
-        token_ids,
-        maskable,
-        mask_id=MASK,
-        vocab_size=VOCAB,
-        probability=probability,
-        generator=seeded(),
-    )
+    masked, labels = masked_of(token_ids, maskable, probability, generator=seeded())
     selected = labels != IGNORE
     trials = int(selected.sum())
     assert close_to_binomial(trials, int(maskable.sum()), probability)
-
     hidden = int((masked[selected] == MASK).sum())
     kept = int((masked[selected] == token_ids[selected]).sum())
     # A random token is the mask, or the old token again, once in VOCAB times.
@@ -54,14 +54,9 @@ def test_shares_of_masked_random_and_kept_tokens(probability):
 
 def test_random_tokens_cover_the_whole_vocabulary():
     token_ids = torch.full((400, 400), 7)
-    masked, _ = mask_tokens(
-        token_ids,
-        torch.ones_like(token_ids, dtype=torch.bool),
-        mask_id=MASK,
-        vocab_size=10,
-        probability=1.0,
-        generator=seeded(),
-    )
+    every = torch.ones_like(token_ids, dtype=torch.bool)
+    masked, labels = masked_of(token_ids, every, 1.0, vocab_size=10, generator=seeded())
+    assert torch.equal(labels, token_ids)
     counts = torch.bincount(masked.flatten(), minlength=10)
     assert len(counts) == 10
     for token in {*range(10)} - {MASK, 7}:
@@ -79,14 +74,7 @@ def test_only_selected_tokens_change_and_labels_are_the_originals(rows, columns,
     token_ids = torch.randint(VOCAB, (rows, columns), generator=seeded(seed))
     maskable = torch.rand(rows, columns, generator=seeded(seed + 1)) < 0.5
     before, allowed = token_ids.clone(), maskable.clone()
-    masked, labels = mask_tokens(
-        token_ids,
-        maskable,
-        mask_id=MASK,
-        vocab_size=VOCAB,
-        probability=probability,
-        generator=seeded(seed),
-    )
+    masked, labels = masked_of(token_ids, maskable, probability, generator=seeded(seed))
     assert torch.equal(token_ids, before) and torch.equal(maskable, allowed)
     assert masked.dtype == labels.dtype == torch.int64
     assert masked.shape == labels.shape == token_ids.shape
@@ -97,79 +85,55 @@ def test_only_selected_tokens_change_and_labels_are_the_originals(rows, columns,
 
 
 def test_a_generator_makes_it_repeatable_and_leaves_the_global_one_alone():
-    token_ids, maskable = a_batch(8, 50)
-    options = {"mask_id": MASK, "vocab_size": VOCAB}
     state = torch.get_rng_state()
-    first = mask_tokens(token_ids, maskable, **options, generator=seeded(3))
-    again = mask_tokens(token_ids, maskable, **options, generator=seeded(3))
-    other = mask_tokens(token_ids, maskable, **options, generator=seeded(4))
+    first, again, other = (masked_of(*a_batch(8, 50), generator=seeded(k)) for k in (3, 3, 4))
     assert torch.equal(state, torch.get_rng_state())
     assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
     assert not torch.equal(first[1], other[1])
 
 
 def test_without_a_generator_the_global_one_is_used():
-    token_ids, maskable = a_batch(8, 50)
+    found = []
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        first = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
-        torch.manual_seed(5)
-        again = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
-    assert torch.equal(first[1], again[1])
+        for seed in (5, 5, 6):
+            torch.manual_seed(seed)
+            found.append(masked_of(*a_batch(8, 50))[1])
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
 @pytest.mark.parametrize(("allowed", "probability"), [(False, 1.0), (True, 0.0)])
 def test_without_selected_tokens_nothing_changes(allowed, probability):
     token_ids, maskable = a_batch(3, 4)
-    masked, labels = mask_tokens(
-        token_ids,
-        torch.full_like(maskable, allowed),
-        mask_id=MASK,
-        vocab_size=VOCAB,
-        probability=probability,
-    )
+    masked, labels = masked_of(token_ids, torch.full_like(maskable, allowed), probability)
     assert torch.equal(masked, token_ids)
     assert (labels == IGNORE).all()
-
-
-def test_with_probability_one_all_maskable_tokens_are_selected():
-    token_ids, maskable = a_batch(3, 4)
-    _, labels = mask_tokens(
-        token_ids,
-        torch.ones_like(maskable),
-        mask_id=MASK,
-        vocab_size=VOCAB,
-        probability=1.0,
-    )
-    assert torch.equal(labels, token_ids)
 
 
 def test_no_value_is_read_back():
     """Use tensors without data, which raise if a value is read."""
     token_ids = torch.empty(4, 6, dtype=torch.int64, device="meta")
     maskable = torch.empty(4, 6, dtype=torch.bool, device="meta")
-    masked, labels = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
+    masked, labels = masked_of(token_ids, maskable)
     assert masked.shape == labels.shape == (4, 6)
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
-def test_a_probability_outside_of_0_and_1_raises(probability):
-    with pytest.raises(ValueError, match="probability must lie between 0 and 1, not"):
-        mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=VOCAB, probability=probability)
-
-
-def test_an_empty_vocabulary_raises():
-    with pytest.raises(ValueError, match="vocab_size must be at least 1, not 0"):
-        mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=0)
-
-
-def test_shapes_that_differ_raise():
-    token_ids, _ = a_batch(2, 3)
-    with pytest.raises(ValueError, match=r"token_ids \(2, 3\) and maskable \(3,\) differ"):
-        mask_tokens(token_ids, torch.ones(3, dtype=torch.bool), mask_id=MASK, vocab_size=VOCAB)
+@pytest.mark.parametrize(
+    ("maskable", "options", "message"),
+    [
+        *(
+            (torch.ones(2, 3) > 0, {"probability": share}, "must lie between 0 and 1, not")
+            for share in (-0.1, 1.1, float("nan"))
+        ),
+        (torch.ones(2, 3) > 0, {"vocab_size": 0}, "vocab_size must be at least 1, not 0"),
+        (torch.ones(3) > 0, {}, r"token_ids \(2, 3\) and maskable \(3,\) differ"),
+    ],
+)
+def test_settings_and_shapes_that_do_not_fit_raise(maskable, options, message):
+    with pytest.raises(ValueError, match=message):
+        masked_of(a_batch(2, 3)[0], maskable, **options)
 
 
 def test_a_mask_of_integers_raises():
     token_ids, _ = a_batch(2, 3)
     with pytest.raises(TypeError, match=r"maskable must be a bool tensor, not torch\.int64"):
-        mask_tokens(token_ids, torch.ones_like(token_ids), mask_id=MASK, vocab_size=VOCAB)
+        masked_of(token_ids, torch.ones_like(token_ids))

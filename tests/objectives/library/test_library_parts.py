@@ -12,16 +12,13 @@ from declutr.objectives.library.library_parts import FAMILIES, REFUSED, built, n
 
 
 def test_nested_parts_are_built() -> None:
-    loss = built(
-        "loss",
-        "TripletMarginLoss",
-        {
-            "margin": 0.2,
-            "distance": {"class": "LpDistance", "power": 2, "normalize_embeddings": False},
-            "reducer": {"class": "PerAnchorReducer", "reducer": {"class": "SumReducer"}},
-            "embedding_regularizer": {"class": "LpRegularizer", "p": 1},
-        },
-    )
+    arguments = {
+        "margin": 0.2,
+        "distance": {"class": "LpDistance", "power": 2, "normalize_embeddings": False},
+        "reducer": {"class": "PerAnchorReducer", "reducer": {"class": "SumReducer"}},
+        "embedding_regularizer": {"class": "LpRegularizer", "p": 1},
+    }
+    loss = built("loss", "TripletMarginLoss", arguments)
     assert isinstance(loss, losses.TripletMarginLoss) and loss.margin == 0.2
     assert isinstance(loss.distance, distances.LpDistance)
     assert (loss.distance.power, loss.distance.normalize_embeddings) == (2, False)
@@ -33,21 +30,15 @@ def test_nested_parts_are_built() -> None:
 
 
 def test_parts_in_lists_and_dictionaries_are_built() -> None:
-    several = built(
-        "loss",
-        "MultipleLosses",
-        {
-            "losses": [{"class": "NTXentLoss", "temperature": 0.5}, {"class": "ContrastiveLoss"}],
-            "miners": [{"class": "PairMarginMiner"}, None],
-            "weights": [1.0, 0.5],
-        },
-    )
+    arguments = {
+        "losses": [{"class": "NTXentLoss", "temperature": 0.5}, {"class": "ContrastiveLoss"}],
+        "miners": [{"class": "PairMarginMiner"}, None],
+        "weights": [1.0, 0.5],
+    }
+    several = built("loss", "MultipleLosses", arguments)
     assert [type(part) for part in several.losses] == [losses.NTXentLoss, losses.ContrastiveLoss]
-    reducer = built(
-        "reducer",
-        "MultipleReducers",
-        {"reducers": {"pos_loss": {"class": "SumReducer"}, "neg_loss": {"class": "MeanReducer"}}},
-    )
+    kinds = {"pos_loss": {"class": "SumReducer"}, "neg_loss": {"class": "MeanReducer"}}
+    reducer = built("reducer", "MultipleReducers", {"reducers": kinds})
     assert isinstance(reducer.reducers["pos_loss"], reducers.SumReducer)
 
 
@@ -81,57 +72,37 @@ def test_every_refused_name_exists_in_the_library() -> None:
             built(families[0], name, None)
 
 
+def distance(**arguments: Any) -> dict[str, Any]:
+    return {"distance": {"class": "LpDistance", **arguments}}
+
+
 @pytest.mark.parametrize(
-    "family, name, arguments, message",
+    "name, arguments, message",
     [
-        (
-            "loss",
-            "TripletMargin",
-            None,
-            r"has no loss 'TripletMargin'. Did you mean TripletMarginL",
-        ),
-        ("loss", "ntxentloss", None, r"Did you mean NTXentLoss"),
-        ("loss", "Qqqq", None, r"has no loss 'Qqqq'. Known: AngularLoss, CircleLoss"),
-        ("loss", "GenericPairLoss", None, r"has no loss 'GenericPairLoss'"),
-        ("miner", "NTXentLoss", None, r"has no miner 'NTXentLoss'"),
-        ("loss", "os.system", None, r"has no loss 'os.system'"),
-        ("loss", "__name__", None, r"has no loss '__name__'"),
-        ("loss", "NCALoss", {"sofmax_scale": 1}, r"no argument 'sofmax_scale'. Did you mean softm"),
-        ("loss", "NCALoss", {"qqqq": 1}, r"NCALoss takes no argument 'qqqq'. Known: softmax_scale"),
-        ("loss", "NCALoss", {"distance": {"class": "Lp"}}, r"has no class 'Lp'"),
-        ("loss", "NCALoss", {"distance": {"class": ["Lp"]}}, r"has no class '\['Lp'\]'"),
-        (
-            "loss",
-            "NCALoss",
-            {"distance": {"class": "LpDistance", "q": 2}},
-            r"LpDistance takes no a",
-        ),
-        ("loss", "NCALoss", {"reducer": {"class": "DoNothingReducer"}}, r"it returns no scalar"),
-        ("loss", "ArcFaceLoss", {"num_classes": 4}, r"ArcFaceLoss .* there are no classes"),
-        (
-            "loss",
-            "MarginLoss",
-            {"learn_beta": True, "num_classes": 4},
-            r"used with num_classes: it",
-        ),
-        ("loss", "RankedListLoss", {}, r"RankedListLoss cannot be made with \{\}: .*'margin'"),
-        (
-            "loss",
-            "SupConLoss",
-            {"distance": {"class": "LpDistance"}, "num_classes": None},
-            r"SupConLoss takes no argument 'num_classes'",
-        ),
-        (
-            "loss",
-            "CircleLoss",
-            {"distance": {"class": "LpDistance"}},
-            r"CircleLoss cannot be made with .*CosineSimilarity",
-        ),
+        ("TripletMargin", None, "has no loss 'TripletMargin'. Did you mean TripletMarginL"),
+        ("ntxentloss", None, "Did you mean NTXentLoss"),
+        ("Qqqq", None, "has no loss 'Qqqq'. Known: AngularLoss, CircleLoss"),
+        ("GenericPairLoss", None, "has no loss 'GenericPairLoss'"),
+        ("os.system", None, "has no loss 'os.system'"),
+        ("__name__", None, "has no loss '__name__'"),
+        ("NCALoss", {"sofmax_scale": 1}, "no argument 'sofmax_scale'. Did you mean softm"),
+        ("NCALoss", {"qqqq": 1}, "NCALoss takes no argument 'qqqq'. Known: softmax_scale"),
+        ("NCALoss", {"distance": {"class": "Lp"}}, "has no class 'Lp'"),
+        ("NCALoss", {"distance": {"class": ["Lp"]}}, r"has no class '\['Lp'\]'"),
+        ("NCALoss", distance(q=2), "LpDistance takes no a"),
+        ("NCALoss", {"reducer": {"class": "DoNothingReducer"}}, "it returns no scalar"),
+        ("ArcFaceLoss", {"num_classes": 4}, "ArcFaceLoss .* there are no classes"),
+        ("MarginLoss", {"learn_beta": True, "num_classes": 4}, "used with num_classes: it"),
+        ("RankedListLoss", {}, r"RankedListLoss cannot be made with \{\}: .*'margin'"),
+        ("SupConLoss", {"num_classes": None}, "SupConLoss takes no argument 'num_classes'"),
+        ("CircleLoss", distance(), "CircleLoss cannot be made with .*CosineSimilarity"),
     ],
 )
-def test_errors_say_what_is_wrong(family: str, name: str, arguments: Any, message: str) -> None:
+def test_errors_say_what_is_wrong(name: str, arguments: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        built(family, name, arguments)
+        built("loss", name, arguments)
+    with pytest.raises(ConfigurationError, match=f"has no miner '{name}'"):
+        built("miner", name, arguments)
 
 
 def test_families_are_those_of_the_library() -> None:

@@ -1,5 +1,7 @@
 """Tests of the pair margin miner against loops over pairs."""
 
+from itertools import permutations
+
 import pytest
 import torch
 from allennlp.common import Params
@@ -19,31 +21,20 @@ def pairs(*indices: torch.Tensor) -> set[tuple[int, int]]:
 def test_keeps_the_pairs_beyond_the_margins(
     kind: str, pos_margin: float, neg_margin: float
 ) -> None:
-    miner = PairMarginMiner(
-        pos_margin,
-        neg_margin,
-        use_similarity=kind == "cosine",
-        squared_distances=kind == "squared",
-    )
+    miner = PairMarginMiner(pos_margin, neg_margin, kind == "cosine", kind == "squared")
     unit = ROWS / ROWS.norm(dim=1, keepdim=True)
+    power, sign = {"cosine": (0, 1), "distance": (1, -1), "squared": (2, -1)}[kind]
     positives, negatives = set(), set()
-    for i in range(8):
-        for j in range(8):
-            if i == j:
-                continue
-            if kind == "cosine":
-                nearness, pos, neg = float(unit[i] @ unit[j]), pos_margin, neg_margin
-            else:  # compare with the sign turned: larger is nearer
-                power = 2 if kind == "squared" else 1
-                nearness = -float((unit[i] - unit[j]).norm() ** power)
-                pos, neg = -pos_margin, -neg_margin
-            if LABELS[i] == LABELS[j] and nearness < pos:
-                positives.add((i, j))
-            if LABELS[i] != LABELS[j] and nearness > neg:
-                negatives.add((i, j))
-    a1, p, a2, n = miner(ROWS, LABELS)
+    for i, j in permutations(range(8), 2):
+        apart = float((unit[i] - unit[j]).norm() ** power if power else unit[i] @ unit[j])
+        if LABELS[i] == LABELS[j] and sign * apart < sign * pos_margin:
+            positives.add((i, j))
+        if LABELS[i] != LABELS[j] and sign * apart > sign * neg_margin:
+            negatives.add((i, j))
+    a1, p, a2, n = miner(ROWS.clone().requires_grad_(), LABELS)
     assert pairs(a1, p) == positives
     assert pairs(a2, n) == negatives
+    assert not any(index.requires_grad for index in (a1, p, a2, n))
 
 
 def test_is_registered_and_the_default() -> None:
@@ -51,8 +42,3 @@ def test_is_registered_and_the_default() -> None:
     assert isinstance(built, PairMarginMiner) and isinstance(built, torch.nn.Module)
     assert (built.pos_margin, built.neg_margin) == (0.2, 0.8)
     assert not list(built.parameters()) and not built.state_dict()
-
-
-def test_mining_has_no_gradient() -> None:
-    rows = ROWS.clone().requires_grad_()
-    assert not any(index.requires_grad for index in PairMarginMiner(0.5, 0.5)(rows, LABELS))

@@ -1,7 +1,6 @@
 """Tests of the feature bank: search against loops, updates, storage and approximate search."""
 
 import copy
-import math
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,7 +16,7 @@ from declutr.objectives import FeatureBank
 from declutr.objectives.memories import bank_search, feature_bank
 from declutr.objectives.memories.bank_search import nearest_rows
 from declutr.objectives.numerics import unit
-from tests.objectives.laws import doubles, golden, normal
+from tests.objectives.oracles import cosine, doubles, drawn, golden, normal
 
 GOLDEN = golden("reclaim")["reclaim"]
 
@@ -28,12 +26,6 @@ def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> Featur
     bank = FeatureBank(*rows.shape, **settings).to(rows.dtype)
     bank.update(torch.arange(len(rows)), rows, texts)
     return bank
-
-
-def cosine(x: list[float], y: list[float]) -> float:
-    return sum(a * b for a, b in zip(x, y, strict=True)) / math.sqrt(
-        sum(a * a for a in x) * sum(b * b for b in y)
-    )
 
 
 @pytest.mark.parametrize("level", ["u", "v"])
@@ -50,29 +42,19 @@ def test_golden_numbers(level: str) -> None:
     assert bank.vectors[0].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@drawn(
+    60,
     n=st.integers(1, 5),
     size=st.integers(1, 12),
     k=st.integers(0, 14),
-    seed=st.integers(0, 10**6),
-    texts=st.booleans(),
-    some=st.booleans(),
+    texts_some_fixed=st.tuples(*3 * [st.booleans()]),
     block=st.integers(1, 200),
     cached=st.integers(1, 20),
-    fixed=st.booleans(),
 )
 def test_finds_what_a_loop_finds(
-    n: int,
-    size: int,
-    k: int,
-    seed: int,
-    texts: bool,
-    some: bool,
-    block: int,
-    cached: int,
-    fixed: bool,
+    n: int, size: int, k: int, seed: int, texts_some_fixed: tuple, block: int, cached: int
 ) -> None:
+    texts, some, fixed = texts_some_fixed
     generator = torch.Generator().manual_seed(seed)
     rows, queries = normal(size, 3, seed=seed), normal(n, 3, seed=seed + 1)
     visited = (torch.rand(size, generator=generator) < 0.7).nonzero()[:, 0]
@@ -83,11 +65,10 @@ def test_finds_what_a_loop_finds(
     bank.fixed_shapes = fixed
     bank.update(visited, rows[visited], keys[visited])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_bank, "BLOCK", block)
-        patch.setattr(bank_search, "BLOCK", block)
         patch.setattr(bank_search, "CACHED", cached)
-        patch.setattr(feature_bank, "DEVICE_BLOCK", block)
-        patch.setattr(bank_search, "DEVICE_BLOCK", block)
+        for module in (feature_bank, bank_search):
+            patch.setattr(module, "BLOCK", block)
+            patch.setattr(module, "DEVICE_BLOCK", block)
         slots, found = bank.nearest(
             queries, ids, k, own_keys if texts else None, among if some else None
         )
@@ -100,18 +81,9 @@ def test_finds_what_a_loop_finds(
             and not (texts and keys[j] == own_keys[i])
             and not (some and not among[j])
         ]
-        near = sorted(usable, key=lambda j: -cosine(queries[i].tolist(), rows[j].tolist()))
+        near = sorted(usable, key=lambda j: -cosine(queries[i], rows[j]))
         assert slots[i][found[i]].tolist() == near[:k]
         assert found[i].tolist() == sorted(found[i].tolist(), reverse=True)
-
-
-def test_an_empty_bank_finds_nothing() -> None:
-    bank = FeatureBank(5, 3)
-    slots, found = bank.nearest(normal(2, 3).float(), torch.tensor([0, 4]), 3)
-    assert slots.shape == (2, 3) and not found.any()
-    bank.update(torch.tensor([0]), normal(1, 3).float())
-    _, found = bank.nearest(normal(2, 3).float(), torch.tensor([0, 4]), 3)
-    assert found.tolist() == [[False] * 3, [True, False, False]]  # never the instance itself
 
 
 def test_equal_and_zero_rows_are_found_too() -> None:
@@ -125,46 +97,29 @@ def test_equal_and_zero_rows_are_found_too() -> None:
 # ----------------------------------------------------------------------------------------- update
 
 
-def test_the_first_feature_overwrites_and_later_ones_move() -> None:
-    bank = FeatureBank(4, 3, momentum=0.25).double()
-    first, second = normal(2, 3), normal(2, 3, seed=1)
-    bank.update(torch.tensor([3, 1]), first)
-    assert torch.equal(bank.vectors[[3, 1]], first)
-    assert bank.visited.tolist() == [False, True, False, True]
-    bank.update(torch.tensor([1, 0]), second)
-    assert torch.allclose(bank.vectors[1], 0.75 * second[0] + 0.25 * first[1])
-    assert torch.equal(bank.vectors[0], second[1])
-    assert torch.equal(bank.vectors[3], first[0]) and not bank.vectors[2].any()
-    assert torch.allclose(bank.lengths[[0, 1, 3]], bank.vectors[[0, 1, 3]].norm(dim=1))
-
-
-def test_the_last_row_of_a_repeated_id_counts() -> None:
-    rows = normal(5, 3)
-    bank = filled(normal(3, 3, seed=9))
-    before = bank.vectors.clone()
-    bank.update(torch.tensor([2, 0, 2, 0, 2]), rows, torch.arange(5))
-    assert torch.allclose(bank.vectors[2], (rows[4] + before[2]) / 2)
-    assert torch.allclose(bank.vectors[0], (rows[3] + before[0]) / 2)
-    assert torch.equal(bank.vectors[1], before[1])
-    assert bank.texts.tolist() == [3, 0, 4]
-
-
 @pytest.mark.parametrize("eligible", ["visited", "all"])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_an_update_equals_updates_row_by_row_exactly(eligible: str, precision: str) -> None:
+    """The first feature overwrites, later ones move, and the last row of a repeated id counts."""
     bank = FeatureBank(40, 8, momentum=0.3, eligible=eligible, precision=precision)
+    texts = bank.texts.clone()
     for step in range(6):
         generator = torch.Generator().manual_seed(step)
         ids = torch.randint(40, (16,), generator=generator)
         features = torch.randn(16, 8, generator=generator)
-        vectors, seen = bank.vectors.clone(), bank.visited | (eligible == "all")
+        vectors, visited = bank.vectors.clone(), bank.visited.clone()
+        seen = visited | (eligible == "all")
         for row, slot in enumerate(ids.tolist()):
             kept = torch.tensor(0.3 if seen[slot] else 0.0)
             mixed = (1 - kept) * features[row] + kept * bank.vectors[slot].float()
             vectors[slot] = mixed.to(vectors.dtype)
-        bank.update(ids, features)
-        assert torch.equal(bank.vectors, vectors)
-    assert bank.visited.any() and not bank.visited.all()
+            visited[slot], texts[slot] = True, 100 * step + row
+        bank.update(ids, features, 100 * step + torch.arange(16))
+        assert torch.equal(bank.vectors, vectors) and torch.equal(bank.visited, visited)
+        assert torch.equal(bank.texts, texts)
+        lengths = vectors[visited].float().norm(dim=1)
+        assert torch.allclose(bank.lengths[visited], lengths, rtol=1e-3)
+    assert visited.any() and not visited.all()
 
 
 def test_with_all_slots_eligible_noise_is_found_and_kept_in_part() -> None:
@@ -181,10 +136,11 @@ def test_with_all_slots_eligible_noise_is_found_and_kept_in_part() -> None:
 
 
 def test_the_bank_keeps_no_graph_and_returns_copies() -> None:
-    feature = normal(1, 3).requires_grad_()
-    bank = FeatureBank(4, 3).double()
+    feature, bank = normal(1, 3).requires_grad_(), FeatureBank(4, 3).double()
     bank.update(torch.tensor([0]), feature)
     assert not bank.vectors.requires_grad and not list(bank.parameters())
+    assert "vectors" not in dict(bank.named_buffers())  # DistributedDataParallel sends buffers.
+    assert bank.state_dict()["_extra_state"] is bank.vectors
     negatives = bank.rows(torch.tensor([[0]]))
     bank.update(torch.tensor([0]), 5 * feature)
     assert torch.equal(negatives[0], feature)  # Negatives are copies, as the loss still needs them.
@@ -253,12 +209,6 @@ def test_the_file_is_in_the_given_folder_and_disappears_with_the_process(tmp_pat
 def test_float16_vectors_do_not_overflow() -> None:
     bank = filled(torch.full((2, 3), 1e6), precision="float16")
     assert bank.vectors.isfinite().all() and bank.lengths.isfinite().all()
-
-
-def test_distributed_data_parallel_does_not_send_vectors_around() -> None:
-    bank = FeatureBank(10, 4)
-    assert "vectors" not in dict(bank.named_buffers())
-    assert bank.state_dict()["_extra_state"] is bank.vectors
 
 
 def test_search_never_builds_a_matrix_of_all_cosines() -> None:

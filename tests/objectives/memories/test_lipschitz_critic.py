@@ -6,7 +6,8 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor, nn
 
 from declutr.objectives import Critic
-from tests.objectives.laws import assert_gradients, doubles, golden, normal
+from tests.objectives import laws
+from tests.objectives.oracles import doubles, golden, normal
 
 GOLDEN = golden("reclaim")["reclaim"]
 NAMES = ("W_u", "W_v", "W1", "W2", "W3")
@@ -69,7 +70,7 @@ def test_against_equals_forward_of_all_pairs(of_u: int, of_v: int) -> None:
 
 def test_gradients() -> None:
     critic = Critic(3, 3, width=4).double().eval()
-    assert_gradients(lambda u, v: critic(u, v).sum(), normal(4, 3), normal(4, 3, seed=1))
+    laws.assert_gradients(lambda u, v: critic(u, v).sum(), normal(4, 3), normal(4, 3, seed=1))
 
 
 def test_one_power_iteration_a_step_and_none_in_validation() -> None:

@@ -1,10 +1,8 @@
-"""Sentence-BERT's objectives against numbers by hand, loops and their laws; the recipes of labelled
-pairs from file to loss."""
+"""Tests of Sentence-BERT's objectives against numbers by hand and loops, and of the recipes of
+labelled pairs from file to loss."""
 
 import copy
 import json
-import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,7 +19,6 @@ import declutr.plugin  # noqa: F401
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.objectives import (
     CosineRegression,
-    Objective,
     PairSoftmax,
     cosine_regression_loss,
     pair_logits,
@@ -31,34 +27,20 @@ from declutr.objectives import (
     triplet_loss,
 )
 from declutr.recipes import recipe_path
-from tests.objectives.laws import (
-    assert_finite_where_it_is_hard,
-    assert_full_precision,
-    assert_gradients,
-    assert_zero_with_a_graph,
+from tests.objectives import laws
+from tests.objectives.oracles import (
+    assert_reductions,
+    cosine,
     doubles,
-    hard_batches,
+    drawn,
+    log_sum_exp,
     normal,
-    permuted,
-    rescaled,
+    some_labels,
     views,
 )
 
 ALL_PARTS = ["u", "v", "difference", "product"]
 U, V = doubles([[1, 2], [3, 4]]), doubles([[3, 1], [4, 3]])
-
-
-def classes(rows: int, count: int = 3, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(count, (rows,), generator=generator)
-
-
-def softmax_of(
-    rows: int, width: int = 4, parts: Any = None, reduction: str = "mean"
-) -> tuple[PairSoftmax, Tensor]:
-    torch.manual_seed(0)
-    return PairSoftmax(3, width, parts, reduction), classes(rows)
-
 
 # ------------------------------------------------------------------------- the softmax classifier
 
@@ -78,19 +60,21 @@ def test_classes_by_hand() -> None:
     assert objective.last_metrics["class_accuracy"].item() == 0.5
     product = pair_logits(U, V, doubles([[1.0, 10.0]]), ["product"])
     assert product.tolist() == [[1 * 3 + 10 * 2 * 1], [3 * 4 + 10 * 4 * 3]]
+    with pytest.raises(ValueError, match="Unknown part 'w': expected some of u, v, difference"):
+        pair_logits(U, V, torch.ones(2, 2), ["w"])
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@drawn(
+    40,
     n=st.integers(1, 6),
     width=st.integers(1, 4),
-    seed=st.integers(0, 10**6),
     parts=st.lists(st.sampled_from(ALL_PARTS), min_size=1, unique=True),
 )
 def test_classes_equal_loops(n: int, width: int, seed: int, parts: list[str]) -> None:
     u, v = views(n, width, seed)
-    objective = PairSoftmax(3, width, parts).double()
-    weight, labels = objective.classifier.weight.tolist(), classes(n, seed=seed)
+    objectives = {way: PairSoftmax(3, width, parts, way).double() for way in ("mean", "sum")}
+    objectives["sum"].load_state_dict(objectives["mean"].state_dict())
+    weight, labels = objectives["mean"].classifier.weight.tolist(), some_labels(n, seed=seed)
     terms = []
     for i, label in enumerate(labels.tolist()):
         pairs = list(zip(u[i].tolist(), v[i].tolist(), strict=True))
@@ -102,56 +86,23 @@ def test_classes_equal_loops(n: int, width: int, seed: int, parts: list[str]) ->
         }
         features = [value for part in parts for value in of_part[part]]
         logits = [sum(w * x for w, x in zip(row, features, strict=True)) for row in weight]
-        terms.append(math.log(sum(map(math.exp, logits))) - logits[label])
-    assert objective(u, v, labels).item() == pytest.approx(sum(terms) / n, rel=1e-9, abs=1e-12)
-    summed = PairSoftmax(3, width, parts, "sum").double()
-    summed.load_state_dict(objective.state_dict())
-    assert summed(u, v, labels).item() == pytest.approx(sum(terms), rel=1e-9, abs=1e-12)
-    assert 0 <= objective.last_metrics["class_accuracy"] <= 1
-
-
-def test_the_order_of_pairs_does_not_matter_but_that_of_texts_does() -> None:
-    u, v = views(6)
-    objective, labels = softmax_of(6)
-    objective.double()
-    expected = objective(u, v, labels).item()
-    assert objective(*permuted(6, 1, u, v, labels)).item() == pytest.approx(expected)
-    assert objective(v, u, labels).item() != pytest.approx(expected, rel=1e-3)
-    alike, _ = softmax_of(6, parts=["difference", "product"])
-    alike.double()
-    assert alike(u, v, labels).item() == pytest.approx(alike(v, u, labels).item())
+        terms.append(log_sum_exp(logits) - logits[label])
+    assert_reductions(lambda way: objectives[way](u, v, labels), terms, "mean sum")
+    assert 0 <= objectives["mean"].last_metrics["class_accuracy"] <= 1
 
 
 @pytest.mark.parametrize("parts", [None, ALL_PARTS])
-def test_laws_of_the_classifier(parts: list[str] | None) -> None:
+def test_gradients_and_precision_of_the_classifier(parts: list[str] | None) -> None:
     weight = normal(3, 4 * len(parts or "uvd"), seed=5)
-    labels, options = classes(5), {} if parts is None else {"concatenation": parts}
+    labels, options = some_labels(5), {} if parts is None else {"concatenation": parts}
 
-    def loss(u: Tensor, v: Tensor) -> Tensor:
-        return pair_softmax_loss(pair_logits(u, v, weight, **options), labels[: len(u)])
+    def loss(u: Tensor, v: Tensor, w: Tensor = weight) -> Tensor:
+        return pair_softmax_loss(pair_logits(u, v, w, **options), labels[: len(u)])
 
-    def float_loss(u: Tensor, v: Tensor) -> Tensor:
-        """Compute the loss with W in bfloat16, which is converted to the dtype of the rows."""
-        logits = pair_logits(u, v, weight.bfloat16(), **options)
-        return pair_softmax_loss(logits, labels[: len(u)])
-
-    assert_gradients(loss, *views(5))
-    u, v = views(5)
-    leaf = weight.clone().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda w: pair_softmax_loss(pair_logits(u, v, w, **options), labels), (leaf,)
-    )
-    assert_finite_where_it_is_hard(loss)
-    assert_full_precision(float_loss, *views(5))
-
-
-def test_the_classifier_gets_finite_gradients_from_hard_batches() -> None:
-    """Check that W has a finite gradient for every hard batch."""
-    for name, (u, v) in hard_batches().items():
-        objective, labels = softmax_of(len(u))
-        objective(u.float(), v.float(), labels).backward()
-        assert objective.classifier.weight.grad.isfinite().all(), name
-        assert list(objective.state_dict()) == ["classifier.weight"]
+    laws.assert_gradients(loss, *views(5), weight)
+    laws.assert_finite(loss)
+    # W in bfloat16 is converted to the dtype of the rows.
+    laws.assert_full_precision(lambda u, v: loss(u, v, weight.bfloat16()), *views(5))
 
 
 # ---------------------------------------------------------------------------------- regression
@@ -167,118 +118,20 @@ def test_scores_by_hand() -> None:
     assert CosineRegression("sum")(u, v, scores.float()).item() == pytest.approx(0.2516, abs=1e-7)
 
 
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 6), width=st.integers(1, 4), seed=st.integers(0, 10**6))
+@drawn(30, n=st.integers(1, 6), width=st.integers(1, 4))
 def test_scores_equal_loops(n: int, width: int, seed: int) -> None:
     u, v = views(n, width, seed)
     scores = normal(n, seed=seed + 2).tanh()
-    expected = 0.0
-    for a, b, score in zip(u.tolist(), v.tolist(), scores.tolist(), strict=True):
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        expected += (dot / math.hypot(*a) / math.hypot(*b) - score) ** 2 / n
-    assert cosine_regression_loss(u, v, scores).item() == pytest.approx(expected, abs=1e-12)
-    moved = permuted(n, seed, *rescaled(seed, u, v), scores)
-    assert cosine_regression_loss(*moved).item() == pytest.approx(expected, abs=1e-9)
-    assert cosine_regression_loss(v, u, scores).item() == pytest.approx(expected, abs=1e-12)
+    terms = [(cosine(a, b) - score.item()) ** 2 for a, b, score in zip(u, v, scores, strict=True)]
+    assert_reductions(lambda way: cosine_regression_loss(u, v, scores, way), terms)
 
 
-def test_laws_of_the_regression() -> None:
-    scores = doubles([1, 0.3, -1, 0, 0.9])
-
-    def loss(u: Tensor, v: Tensor) -> Tensor:
-        return cosine_regression_loss(u, v, scores[: len(u)])
-
-    assert_gradients(loss, *views(5))
-    assert_finite_where_it_is_hard(loss)
-    assert_full_precision(lambda u, v: cosine_regression_loss(u, v, scores.float()), *views(5))
-
-
-# ----------------------------------------------------------------------------------------- both
-
-
-def test_one_pair_has_a_loss_and_no_pair_gives_zero() -> None:
+def test_no_pair_gives_zero_and_one_pair_has_a_loss() -> None:
     u, v = (view.requires_grad_() for view in views(1))
-    objective, labels = softmax_of(1)
-    objective.double()
-    for loss, given_labels in ((objective, labels), (CosineRegression(), doubles([0.5]))):
-        assert loss.min_pairs == 1
-        assert loss.inputs == {"anchors": True, "positives": True, "labels": True}
-        assert loss(u, v, given_labels).item() > 0
-        assert_zero_with_a_graph(loss(u[:0], v[:0], given_labels[:0]), u, v)
-
-
-def test_registered_names() -> None:
-    built = Objective.from_params(
-        Params({"type": "pair_softmax", "num_labels": 4, "embedding_size": 5})
-    )
-    assert isinstance(built, PairSoftmax) and built.classifier.weight.shape == (4, 15)
-    assert built.concatenation == ("u", "v", "difference") and built.classifier.bias is None
-    given_parts = {"concatenation": ["product", "u"], "num_labels": 2, "embedding_size": 5}
-    built = Objective.from_params(Params({"type": "pair_softmax", **given_parts}))
-    assert built.concatenation == ("product", "u") and built.classifier.weight.shape == (2, 10)
-    built = Objective.from_params(Params({"type": "cosine_regression", "reduction": "sum"}))
-    assert isinstance(built, CosineRegression) and built.reduction == "sum"
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (torch.tensor([0, 3]), r"classes from 0 to 2 \(num_labels is 3\), got 0 to 3"),
-        (torch.tensor([-1, 1]), r"classes from 0 to 2 \(num_labels is 3\), got -1 to 1"),
-        (
-            torch.tensor([0.0, 1.0]),
-            r"the class \(int64\) of each of the 2 pairs, got torch.float32",
-        ),
-        (torch.tensor([0]), r"each of the 2 pairs, got torch.int64 \(1,\)"),
-    ],
-)
-def test_labels_that_are_not_classes_raise(labels: Tensor, message: str) -> None:
-    objective, _ = softmax_of(2, width=2)
-    with pytest.raises(ValueError, match=message):
-        objective(U.float(), V.float(), labels)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (
-            torch.tensor([0.1, 4.5]),
-            r"scores from -1 to 1, as cosines are, got 0.1 to 4.5. Set max_s",
-        ),
-        (torch.tensor([0.1, math.nan]), r"scores from -1 to 1, as cosines are, got nan to nan"),
-        (torch.tensor([0, 1]), r"the score \(float32\) of each of the 2 pairs, got torch.int64"),
-        (torch.tensor([0.5]), r"each of the 2 pairs, got torch.float32 \(1,\)"),
-    ],
-)
-def test_labels_that_are_not_scores_raise(labels: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CosineRegression()(U, V, labels)
-
-
-def test_invalid_settings_raise() -> None:
-    objective, labels = softmax_of(2, width=3)
-    with pytest.raises(ValueError, match=r"rows of width 3 \(embedding_size\), got \(2, 2\)"):
-        objective(U.float(), V.float(), labels)
-    for refused in (
-        lambda: objective(U, V[:1], labels),
-        lambda: CosineRegression()(U, V[:1], U[0]),
-    ):
-        with pytest.raises(ValueError, match=r"must both be \(N, d\).* \(2, 2\) and \(1, 2\)"):
-            refused()
-    with pytest.raises(ValueError, match="Unknown part 'w': expected some of u, v, difference"):
-        pair_logits(U, V, torch.ones(2, 2), ["w"])
-    for options, message in (
-        ({"num_labels": 1}, "num_labels must be at least 2, got 1"),
-        ({"embedding_size": 0}, "embedding_size must be above 0, got 0"),
-        ({"concatenation": ["w"]}, "Unknown part of the concatenation 'w': expected one of u, v"),
-        ({"concatenation": ["u", "u"]}, r"each once; got \['u', 'u'\]"),
-        ({"concatenation": []}, r"concatenation must name some of u, v, .*; got \[\]"),
-        ({"reduction": "none"}, "Unknown reduction 'none': expected one of mean, sum"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            PairSoftmax(**{"num_labels": 3, "embedding_size": 2, **options})
-    with pytest.raises(ConfigurationError, match="Unknown reduction 'none'"):
-        CosineRegression("none")
+    softmax = PairSoftmax(3, 4).double(), torch.tensor([1])
+    for loss, labels in (softmax, (CosineRegression(), doubles([0.5]))):
+        assert loss(u, v, labels).item() > 0
+        laws.assert_zero_with_a_graph(loss(u[:0], v[:0], labels[:0]), u, v)
 
 
 # --------------------------------------------------------------------------- from file to loss
@@ -308,18 +161,14 @@ TABLES: dict[str, list[tuple]] = {
         *((text, i % 2) for i, text in enumerate(PREMISES + HYPOTHESES)),
     ],
 }
-STILL = {
-    "model.text_field_embedder.token_embedders.tokens.transformer_kwargs": {
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    }
-}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+STILL = {"model.text_field_embedder.token_embedders.tokens.transformer_kwargs": NO_DROPOUT}
 
 
 @pytest.fixture
 def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that builds the model and first batch of a recipe from a small table."""
-    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
+    monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
 
     def build(name: str, **changes: Any) -> tuple[Any, dict, dict]:
         file = tmp_path / f"{name}.tsv"
@@ -418,9 +267,8 @@ def test_training_fits_a_few_pairs(name: str, below: float, built: Any) -> None:
 def test_missing_labels_raise(built: Any) -> None:
     model, batch, _ = built("sbert_regression")
     del batch["labels"]
-    with pytest.raises(
-        ConfigurationError, match=r'CosineRegression needs labels.*"text_pairs" does'
-    ):
+    message = r'CosineRegression needs labels.*"text_pairs" does'
+    with pytest.raises(ConfigurationError, match=message):
         model(**batch)
 
 
