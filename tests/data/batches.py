@@ -15,7 +15,10 @@ def as_tensors(instances: list[Instance], vocab: Vocabulary | None = None) -> di
 
 
 def collated(reader, path, rows, epoch: int = 0) -> dict:
-    return as_tensors([reader.instance(path, int(row), epoch) for row in rows])
+    instances = [reader.instance(path, int(row), epoch) for row in rows]
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    return as_tensors(instances)
 
 
 def assert_same(got, expected) -> None:
