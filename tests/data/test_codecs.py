@@ -15,10 +15,7 @@ from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer as PieceIds
 from allennlp.data.token_indexers import PretrainedTransformerMismatchedIndexer as Mismatched
-from allennlp.data.token_indexers import (
-    SingleIdTokenIndexer,
-    TokenCharactersIndexer,
-)
+from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenCharactersIndexer
 from allennlp.data.tokenizers import CharacterTokenizer, WhitespaceTokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer as Pieces
 from hypothesis import given, settings

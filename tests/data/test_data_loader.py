@@ -520,9 +520,7 @@ class TestSettings:
     )
     def test_from_params(self, make_reader, corpus_file, params):
         loader = DataLoader.from_params(
-            Params({"type": "declutr", **params}),
-            reader=make_reader(),
-            data_path=str(corpus_file),
+            Params({"type": "declutr", **params}), reader=make_reader(), data_path=str(corpus_file)
         )
         assert isinstance(loader, DeCLUTRDataLoader)
         unset = {"batch_size": None, "max_tokens": None, "shuffle": False, "consecutive": False}
@@ -542,10 +540,7 @@ class TestSettings:
         ("changes", "message"),
         [
             ({"batch_size": 0}, "batch_size must be at least 1 and num_workers at least 0, got 0"),
-            (
-                {"num_workers": -1},
-                "batch_size must be at least 1 and num_workers at least 0, got",
-            ),
+            ({"num_workers": -1}, "batch_size must be at least 1 and num_workers at least 0, got"),
             ({"batch_size": None}, "Got batch_size None and max_tokens None; expected one of"),
             ({"max_tokens": 700}, "Got batch_size 5 and max_tokens 700; expected one of them"),
             ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),

@@ -72,10 +72,7 @@ class TestEqualsAllenNLP:
 class TestTensors:
     def test_shapes_and_padding(self):
         group = tensors(spans_field([[5, 6], [7, 8, 9]]), spans_field([[3], [4]]))["tokens"]
-        assert group["token_ids"].tolist() == [
-            [[5, 6, 1], [7, 8, 9]],
-            [[3, 1, 1], [4, 1, 1]],
-        ]
+        assert group["token_ids"].tolist() == [[[5, 6, 1], [7, 8, 9]], [[3, 1, 1], [4, 1, 1]]]
         assert group["mask"].tolist() == [
             [[True, True, False], [True] * 3],
             [[True, False, False]] * 2,
@@ -144,10 +141,7 @@ class TestField:
     def test_lengths(self):
         assert len(spans_field([[5], [6, 7]])) == 2
         assert len(TokenIdsField(*arrays([[5, 6, 7], [0, 0, 0]]))) == 3
-        assert spans_field([[5], [6, 7]]).get_padding_lengths() == {
-            "num_spans": 2,
-            "num_tokens": 2,
-        }
+        assert spans_field([[5], [6, 7]]).get_padding_lengths() == {"num_spans": 2, "num_tokens": 2}
 
     def test_pickling(self):
         for field in (spans_field([[5, 6], [7]]), TokenIdsField(*arrays([[5], [0]]), 1, "x")):

@@ -22,14 +22,7 @@ from declutr.data.collation import PackedBatch
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.pair_reader import TextPairReader
 from declutr.data.pair_rows import TokenizedPairs
-from tests.data.batches import (
-    as_tensors,
-    assert_same,
-    collated,
-    num_tokens,
-    read_texts,
-    token_ids,
-)
+from tests.data.batches import as_tensors, assert_same, collated, num_tokens, read_texts, token_ids
 
 ROWS = [
     {"anchor": "ka lo", "positive": "mi tu re", "n1": "sa", "n2": "no ve", "label": 2},

@@ -251,10 +251,7 @@ class TestShortDocuments:
     ):
         (tmp_path / "a.txt").write_text("".join("w " * count + "\n" for count in range(70)))
         reader = words(
-            num_anchors=anchors,
-            sampling_strategy=strategy,
-            placement=placement,
-            min_span_len=5,
+            num_anchors=anchors, sampling_strategy=strategy, placement=placement, min_span_len=5
         )
         rows = reader.documents(tmp_path / "a.txt")
         assert rows.tolist() == list(range(2 * anchors, 70))
@@ -446,10 +443,7 @@ class TestBadSettings:
             ({"min_span_len": 25}, "min_span_len is 25, longer than max_span_len, which is 24. L"),
             ({"max_span_len": 129}, "max_span_len is 129, but the transformer takes 128 tokens. L"),
             ({"sampling_strategy": "adjacnet"}, "unknown strategy 'adjacnet'.*mean 'adjacent'"),
-            (
-                {"placement": "gird"},
-                "unknown placement 'gird'; known: uniform, uniform_v1, grid",
-            ),
+            ({"placement": "gird"}, "unknown placement 'gird'; known: uniform, uniform_v1, grid"),
             ({"short_documents": "merge"}, "Unknown short_documents 'merge'.*shrink, skip, error"),
             ({"num_anchors": 0}, "num_anchors must be an integer of at least 1, not 0"),
             ({"num_positives": 0}, "num_positives must be an integer of at least 1, not 0"),

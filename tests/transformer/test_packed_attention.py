@@ -12,11 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention as attention
 from torch.utils.checkpoint import checkpoint
 
 from declutr.transformer import text_by_text_attention
-from declutr.transformer.packed_attention import (
-    CannotPack,
-    PackedAttention,
-    recomputation_contexts,
-)
+from declutr.transformer.packed_attention import CannotPack, PackedAttention, recomputation_contexts
 from declutr.transformer.packing import Packing
 from tests.reference_kernels import as_on_a_gpu
 

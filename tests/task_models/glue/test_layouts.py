@@ -37,11 +37,7 @@ class TestHeaders:
 
     @pytest.mark.parametrize(
         ("texts", "label", "header", "expected"),
-        [
-            (("a",), "b", None, True),
-            ((0, 1), 2, None, False),
-            ((0,), 2, True, True),
-        ],
+        [(("a",), "b", None, True), ((0, 1), 2, None, False), ((0,), 2, True, True)],
     )
     def test_own_files_have_a_header_unless_columns_are_numbers(
         self, texts, label, header, expected
@@ -58,8 +54,7 @@ class TestColumns:
 
     def test_a_missing_column_is_refused(self):
         with pytest.raises(
-            SourceError,
-            match=r"line 3: no column 'sentence1' or 'premise', found \['a', 'b'\]",
+            SourceError, match=r"line 3: no column 'sentence1' or 'premise', found \['a', 'b'\]"
         ):
             LAYOUTS["rte"].texts_of(Row("line 3", {"a": "x", "b": "y"}))
         with pytest.raises(
