@@ -203,7 +203,7 @@ class TestQuestions:
         [
             (
                 "DESC:x How ?\nWHAT:ever Why ?\n",
-                r"train\.label, line 2: got the label 'WHAT', expected",
+                r"train\.label, line 2: got the label 'WHAT', e",
             ),
             (
                 "LOC:city Wh\xe9re ?\n".encode() + b"LOC:city \xff ?\n",
