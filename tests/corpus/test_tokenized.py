@@ -9,6 +9,7 @@ import json
 import logging
 import multiprocessing
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -17,6 +18,7 @@ import sys
 import time
 import tracemalloc
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -49,14 +51,14 @@ class BytesCodec:
 
 
 class FailingCodec(BytesCodec):
-    """A codec that raises at the document "stop"."""
+    """A codec that raises at the document "stop", or at another one."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, at: str = "stop") -> None:
         super().__init__()
-        self.error = error
+        self.error, self.at = error, at
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        if "stop" in texts:
+        if self.at in texts:
             raise self.error
         return super().encode(texts)
 
@@ -115,9 +117,8 @@ class TestRows:
         store = opened([tmp_path / "b.jsonl", file], cache, text_key="body")
         assert texts(store) == ["three", "one", "", "two words"]
 
-    def test_only_blank_rows(self, tmp_path, cache):
-        (tmp_path / "a.txt").write_text("\n \n")
-        assert texts(opened(tmp_path / "a.txt", cache)) == ["", ""]
+    def test_only_blank_rows(self, write, cache):
+        assert texts(opened(write("a.txt", "\n \n"), cache)) == ["", ""]
 
 
 class TestTokenisedOnce:
@@ -139,22 +140,15 @@ class TestTokenisedOnce:
         assert codec.texts == 3
         assert len(stores(cache)) == 1
 
-    def test_relative_and_absolute_paths_share_a_store(self, file, cache, monkeypatch):
+    def test_for_other_names_and_keys_of_the_same_text_file(self, file, cache, monkeypatch):
         codec = BytesCodec()
         monkeypatch.chdir(file.parent)
         opened("a.txt", cache, codec)
         opened([file], cache, codec)
-        assert codec.texts == 3
-
-    def test_the_text_key_does_not_matter_for_text_files(self, file, cache):
-        codec = BytesCodec()
-        opened(file, cache, codec)
         opened(file, cache, codec, text_key="body")
         assert codec.texts == 3
 
     def test_is_pickled_without_its_content(self, file, cache):
-        import pickle
-
         store = pickle.loads(pickle.dumps(opened(file, cache)))
         assert texts(store) == ["one", "", "two words"]
 
@@ -179,10 +173,13 @@ class TestTokenisedAgain:
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
         assert texts(opened(file, cache))[0] == "ONE"
 
-    def test_with_another_text_key(self, tmp_path, cache):
-        (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}\n')
-        assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
-        assert texts(opened(tmp_path / "a.jsonl", cache, text_key="body")) == ["b"]
+    def test_with_another_text_key_or_encoding_errors(self, write, cache):
+        file = write("a.jsonl", b'{"text": "a\xff", "body": "b"}\n')
+        for key, expected in (("text", "a\ufffd"), ("body", "b")):
+            store = opened(file, cache, text_key=key, encoding_errors="replace")
+            assert texts(store) == [expected]
+        with pytest.raises(SourceError, match="line 1"):
+            opened(file, cache)
 
     def test_with_another_tokenizer(self, file, cache):
         opened(file, cache)
@@ -190,24 +187,14 @@ class TestTokenisedAgain:
         opened(file, cache, codec)
         assert codec.texts == 3
 
-    def test_with_another_encoding_errors(self, tmp_path, cache):
-        (tmp_path / "a.txt").write_bytes(b"a\xff\n")
-        assert texts(opened(tmp_path / "a.txt", cache, encoding_errors="replace")) == ["a\ufffd"]
-        with pytest.raises(SourceError, match="line 1"):
-            opened(tmp_path / "a.txt", cache)
-
-    def test_with_another_order_of_files(self, tmp_path, cache):
-        a, b = tmp_path / "a.txt", tmp_path / "b.txt"
-        a.write_text("a\n")
-        b.write_text("b\n")
+    def test_with_another_order_of_files(self, write, cache):
+        a, b = write("a.txt", "a\n"), write("b.txt", "b\n")
         assert texts(opened([a, b], cache)) == ["a", "b"]
         assert texts(opened([b, a], cache)) == ["b", "a"]
 
-    def test_with_the_same_bytes_in_another_format(self, tmp_path, cache):
-        for name in ("a.jsonl", "a.txt"):
-            (tmp_path / name).write_text('{"text": "a"}\n')
-        assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
-        assert texts(opened(tmp_path / "a.txt", cache)) == ['{"text": "a"}']
+    def test_with_the_same_bytes_in_another_format(self, write, cache):
+        for name, expected in (("a.jsonl", "a"), ("a.txt", '{"text": "a"}')):
+            assert texts(opened(write(name, '{"text": "a"}\n'), cache)) == [expected]
 
 
 class TestStoresOf15:
@@ -250,18 +237,16 @@ class TestStoresOf15:
         monkeypatch.setattr(store_places, "read_as_by_1_5", lambda files: pytest.fail("read again"))
         assert opened(file, cache, codec).folder == again.folder
 
-    def test_of_files_that_are_refused_today_are_not_used(self, tmp_path, cache):
-        file = tmp_path / "a.txt"
-        file.write_text("one\n")
+    def test_of_files_that_are_refused_today_are_not_used(self, write, cache):
+        file = write("a.txt", "one\n")
         store = opened(file, cache)
-        file.write_bytes(b"one\rtwo\r")
+        write("a.txt", b"one\rtwo\r")
         store.folder.rename(self.folder(file, cache))
         with pytest.raises(SourceError, match="no line feed"):
             opened(file, cache)
 
-    def test_that_were_interrupted_are_continued(self, tmp_path, cache, small_batches):
-        file, codec = tmp_path / "a.txt", BytesCodec()
-        file.write_text("a\n" * 15 + "stop\n")
+    def test_that_were_interrupted_are_continued(self, write, cache, small_batches):
+        file, codec = write("a.txt", "a\n" * 15 + "stop\n"), BytesCodec()
         with pytest.raises(RuntimeError):
             opened(file, cache, FailingCodec(RuntimeError()))
         (begun,) = cache.glob("*.partial")
@@ -271,10 +256,9 @@ class TestStoresOf15:
 
 
 class TestFailures:
-    @pytest.mark.parametrize("content", ["", "gz"])
-    def test_an_empty_corpus_is_refused(self, tmp_path, cache, content):
-        file = tmp_path / ("a.txt.gz" if content else "a.txt")
-        file.write_bytes(gzip.compress(b"") if content else b"")
+    @pytest.mark.parametrize(("name", "content"), [("a.txt", b""), ("b.gz", gzip.compress(b""))])
+    def test_an_empty_corpus_is_refused(self, write, cache, name, content):
+        file = write(name, content)
         with pytest.raises(SourceError, match=rf"corpus is empty: not a single row in {file}"):
             opened(file, cache)
         assert stores(cache) == []
@@ -309,14 +293,17 @@ class TestFailures:
 
 
 class TestPlace:
-    def test_the_environment_comes_before_the_home_folder(self, monkeypatch, tmp_path):
+    @pytest.mark.parametrize(
+        ("value", "place"), [("~/here", "here"), ("", ".cache/declutr"), (None, ".cache/declutr")]
+    )
+    def test_the_environment_comes_before_the_home_folder(
+        self, monkeypatch, tmp_path, value, place
+    ):
         monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("DECLUTR_CACHE", "~/here")
-        assert default_cache_dir() == tmp_path / "here"
-        monkeypatch.setenv("DECLUTR_CACHE", "")
-        assert default_cache_dir() == tmp_path / ".cache" / "declutr"
         monkeypatch.delenv("DECLUTR_CACHE")
-        assert default_cache_dir() == tmp_path / ".cache" / "declutr"
+        if value is not None:
+            monkeypatch.setenv("DECLUTR_CACHE", value)
+        assert default_cache_dir() == tmp_path / place
 
     def test_the_home_folder_is_expanded(self, file, monkeypatch, tmp_path):
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -392,18 +379,15 @@ class TestSeveralProcesses:
         monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 2)
         monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
         name = str(checkpoint)
-        codec = (
-            text_codec(
-                PretrainedTransformerTokenizer(name), {"tokens": PretrainedTransformerIndexer(name)}
-            )
-            if kind == "pieces"
-            else text_codec(WhitespaceTokenizer(), {})
-        )
+        if kind == "pieces":
+            indexers = {"tokens": PretrainedTransformerIndexer(name)}
+            codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
+        else:
+            codec = text_codec(WhitespaceTokenizer(), {})
         store = opened(corpus_file, cache, codec)
         workers(1)
-        assert contents(store.folder) == contents(
-            opened(corpus_file, tmp_path / "other", codec).folder
-        )
+        alone = opened(corpus_file, tmp_path / "other", codec)
+        assert contents(store.folder) == contents(alone.folder)
         arrays, lengths = codec.encode(documents)
         assert [document.tolist() for document in store] == [array.tolist() for array in arrays]
         assert store.num_tokens.tolist() == lengths
@@ -484,16 +468,21 @@ class TestInterrupted:
             start_new_session=True,  # A Ctrl-C goes to all processes of a terminal.
         )
         deadline = time.monotonic() + 120
-        while not note.exists():
+        while not note.exists() or not (journal_every or self.journal_is_there(cache)):
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
             time.sleep(0.02)
-        if not journal_every:
-            journal = None
-            while journal is None or json.loads(journal.read_text())["state"][0] < 300:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-                journal = next(cache.glob("*.partial/journal.json"), None)
         return process
+
+    def journal_is_there(self, cache) -> bool:
+        journal = next(cache.glob("*.partial/journal.json"), None)
+        return journal is not None and json.loads(journal.read_text())["state"][0] >= 300
+
+    @pytest.fixture
+    def partial(self, file, cache, workers, small_batches) -> None:
+        """Leave a partial store of the first 300 documents, as an interrupt does."""
+        workers(1)
+        with pytest.raises(KeyboardInterrupt):
+            opened(file, cache, FailingCodec(KeyboardInterrupt(), at="wait"))
 
     def check_the_rest(self, file, cache, tmp_path, done: int) -> None:
         codec = BytesCodec()
@@ -503,21 +492,18 @@ class TestInterrupted:
         assert stores(cache) == [store.folder.name]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("count", [1, 2])
-    def test_killed(self, file, cache, tmp_path, workers, count):
+    @pytest.mark.parametrize(
+        ("count", "journal_every", "done"),
+        [(1, 0.0, 300), (2, 0.0, 300), (2, 1000.0, 0)],
+        ids=["alone", "with-workers", "before-the-first-journal"],
+    )
+    def test_killed(self, file, cache, tmp_path, workers, count, journal_every, done):
         workers(count)
-        process = self.start(file, cache, tmp_path / "note")
+        process = self.start(file, cache, tmp_path / "note", journal_every)
         process.kill()
         process.communicate()
         assert_gone((tmp_path / "note").read_text())
-        self.check_the_rest(file, cache, tmp_path, done=300)
-
-    @pytest.mark.slow
-    def test_killed_before_the_first_journal(self, file, cache, tmp_path):
-        process = self.start(file, cache, tmp_path / "note", journal_every=1000.0)
-        process.kill()
-        process.communicate()
-        self.check_the_rest(file, cache, tmp_path, done=0)
+        self.check_the_rest(file, cache, tmp_path, done)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2])
@@ -546,17 +532,13 @@ class TestInterrupted:
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
-    @pytest.mark.slow
     def test_an_invalid_setting_at_the_next_start_costs_nothing(
-        self, file, cache, tmp_path, monkeypatch
+        self, file, cache, tmp_path, partial, workers
     ):
-        process = self.start(file, cache, tmp_path / "note")
-        process.kill()
-        process.communicate()
-        monkeypatch.setenv("DECLUTR_WORKERS", "four")
+        workers("four")
         with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'four'"):
             opened(file, cache)
-        monkeypatch.setenv("DECLUTR_WORKERS", "1")
+        workers(1)
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     @pytest.mark.slow
@@ -569,27 +551,17 @@ class TestInterrupted:
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     @pytest.mark.slow
-    def test_several_processes_tokenise_the_rest(self, file, cache, tmp_path, small_batches):
-        process = self.start(file, cache, tmp_path / "note")
-        process.kill()
-        process.communicate()
+    def test_several_processes_tokenise_the_rest(self, file, cache, tmp_path, partial, workers):
+        workers(2)
         store = opened(file, cache, BytesCodec(tmp_path / "log"))
         assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
         assert str(os.getpid()) not in (tmp_path / "log").read_text().split()
 
-    @pytest.mark.slow
-    def test_a_file_changed_in_between_is_another_corpus(self, file, cache, tmp_path):
-        process = self.start(file, cache, tmp_path / "note")
-        process.kill()
-        process.communicate()
+    def test_a_file_changed_in_between_is_another_corpus(self, file, cache, partial):
         file.write_text("other\n" * 400)
         assert texts(opened(file, cache)) == ["other"] * 400
 
-    @pytest.mark.slow
-    def test_the_progress_bar_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
-        process = self.start(file, cache, tmp_path / "note")
-        process.kill()
-        process.communicate()
+    def test_the_progress_bar_begins_with_what_is_done(self, file, cache, partial, capsys):
         open_corpus(file, BytesCodec(), cache_dir=cache, progress=True)
         bar = capsys.readouterr().err
         assert re.search(r"corpus:  7\d%", bar.split("\r")[1]) and "100%" in bar
@@ -746,11 +718,8 @@ class TestDamaged:
     def test_a_damaged_store_in_a_read_only_cache_is_refused(self, file, cache, monkeypatch):
         folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
         (folder / "meta.json").write_text("{")
-
-        def refuse(*_):
-            raise PermissionError("read-only")
-
-        monkeypatch.setattr("declutr.corpus.token_store.os.replace", refuse)
+        replace = mock.Mock(side_effect=PermissionError("read-only"))
+        monkeypatch.setattr("declutr.corpus.token_store.os.replace", replace)
         with pytest.raises(DamagedStore, match="Remove the folder"):
             open_corpus(file, BytesCodec(), cache_dir=cache)
 

@@ -1,7 +1,7 @@
 """Tests of the reader "augmented".
 
-The oracles are the augmentation called with `document_rng`, followed by the tokenizer; instances
-for packed batches; and the reader "declutr" without sampling for whole rows.
+The oracles are the augmentation called with `document_rng`, followed by the tokenizer. What it
+shares with the other readers is tested in test_row_reader.py.
 """
 
 import json
@@ -19,9 +19,7 @@ import torch
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params, cached_transformers
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.data import DatasetReader
 
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety import UnsafeArchive, safely_loaded_archive
@@ -29,15 +27,13 @@ from declutr.archives.safety.building import untrusted
 from declutr.corpus.documents import SourceError
 from declutr.data.augmentations import Augmentation
 from declutr.data.augmented_reader import AugmentedReader, RowTexts
-from declutr.data.collation import PackedBatch
-from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
 from declutr.recipes import recipe_path
 from declutr.sampling.row_draws import document_rng
 from tests import hostile_archives as hostile
 from tests.conftest import run_config
+from tests.data.batches import assert_same, collated, loader_of, read_texts, texts, token_ids
 
 ROWS = ["ka lo mi tu re", "", "  sa \t no   ve", "pi", " ", "du ka lo mi sa no ve pi"]
 USED = [0, 2, 3, 5]
@@ -107,44 +103,10 @@ def make(pair, synonyms):
     return make
 
 
-def ids(pair, text: str) -> list[int]:
-    return pair[0].tokenizer(" ".join(text.split()))["input_ids"]
-
-
 def read(instance) -> tuple[list[int], list[int]]:
     """Return the ids of the anchor and of the positive of an instance."""
-    (anchor,), (positive,) = (
-        instance[name].human_readable_repr() for name in ("anchors", "positives")
-    )
+    (anchor,), (positive,) = read_texts(instance, "anchors", "positives")
     return anchor, positive
-
-
-def texts(batches) -> list[str]:
-    """Return each pair of the batches without its padding."""
-    found = []
-    for batch in batches:
-        groups = [batch[name]["tokens"] for name in ("anchors", "positives")]
-        for row in range(len(groups[0]["token_ids"])):
-            found.append(str([g["token_ids"][row][g["mask"][row]].tolist() for g in groups]))
-    return found
-
-
-def collated(reader, path, rows, epoch=0) -> dict:
-    batch = Batch([reader.instance(path, int(row), epoch) for row in rows])
-    batch.index_instances(Vocabulary.empty())
-    return batch.as_tensor_dict()
-
-
-def assert_same(first, second) -> None:
-    """Assert that batches are equal: fields, keys, shapes, dtypes and values."""
-    for one, other in zip(first, second, strict=True):
-        assert one.keys() == other.keys()
-        for field, value in one.items():
-            groups = value["tokens"] if isinstance(value, dict) else {field: value}
-            others = other[field]["tokens"] if isinstance(value, dict) else {field: other[field]}
-            assert groups.keys() == others.keys()
-            for key, tensor in groups.items():
-                torch.testing.assert_close(others[key], tensor, rtol=0, atol=0)
 
 
 class TestRowTexts:
@@ -174,7 +136,7 @@ class TestInstances:
         assert reader.documents(file).tolist() == USED
         assert augmentation.given == []  # Reading augments nothing.
         for row in USED:
-            expected = ids(pair, ROWS[row]), ids(pair, f"{ROWS[row]} {ROWS[row]}")
+            expected = token_ids(pair, ROWS[row]), token_ids(pair, f"{ROWS[row]} {ROWS[row]}")
             assert read(reader.instance(file, row)) == expected
         assert augmentation.given == [ROWS[row] for row in USED]  # White space is as in the row.
 
@@ -184,17 +146,17 @@ class TestInstances:
         for epoch in (0, 3):
             for row in USED:
                 augmented = augment(ROWS[row], document_rng(7, epoch, row))
-                expected = ids(pair, ROWS[row]), ids(pair, augmented)
+                expected = token_ids(pair, ROWS[row]), token_ids(pair, augmented)
                 assert read(reader.instance(rows_file, row, epoch)) == expected
 
     def test_both_views(self, make, pair, rows_file):
         """The positive is the same as without `both`; the anchor is drawn after it."""
         one, both = make(Numbered()), make(Numbered(), both=True)
         rng = document_rng(SEED, 2, 5)
-        positive, anchor = (ids(pair, Numbered()("", rng)) for _ in range(2))
+        positive, anchor = (token_ids(pair, Numbered()("", rng)) for _ in range(2))
         assert anchor != positive
         assert read(both.instance(rows_file, 5, 2)) == (anchor, positive)
-        assert read(one.instance(rows_file, 5, 2)) == (ids(pair, ROWS[5]), positive)
+        assert read(one.instance(rows_file, 5, 2)) == (token_ids(pair, ROWS[5]), positive)
 
     def test_resample_draws_anew_in_every_epoch(self, make, rows_file):
         def epochs(reader) -> list[str]:
@@ -205,61 +167,28 @@ class TestInstances:
         assert set(epochs(fixed)) == {epochs(anew)[0]} and not fixed.draws_anew
         assert epochs(make(Numbered(), seed=1)) != epochs(anew)
 
-    @pytest.mark.parametrize("changes", [{}, {"both": True}, {"with_ids": True}])
-    def test_packed_batches_equal_collated_instances(self, make, many_file, changes):
-        reader = make(**changes)
-        rows = reader.documents(many_file)[[3, 0, 40, 11]]
-        packed = reader.packed(many_file, rows, 2)
-        assert isinstance(packed, PackedBatch)
-        batch = packed.tensors()
-        assert_same([batch], [collated(reader, many_file, rows, 2)])
-        assert batch["positives"]["tokens"]["token_ids"].shape[:2] == (4, 1)
-        if "with_ids" in changes:
-            assert batch["ids"].tolist() == rows.tolist()
-            assert batch["documents"].tolist() == [0, 0, 10, 2]
-
     def test_a_blank_augmentation_leaves_the_text(self, make, pair, rows_file, caplog):
         reader = make(Emptied())
         with caplog.at_level(logging.WARNING, logger="declutr.data.augmented_reader"):
             for _ in range(2):
                 batch = reader.packed(rows_file, USED).tensors()
-                assert_same([batch], [collated(reader, rows_file, USED)])
-        group = batch["positives"]["tokens"]
-        positives = zip(group["token_ids"][:, 0], group["mask"][:, 0], strict=True)
+                assert_same(batch, collated(reader, rows_file, USED))
         expected = [f"{ROWS[0]} ka", ROWS[2], ROWS[3], f"{ROWS[5]} ka"]
-        assert [row[mask].tolist() for row, mask in positives] == [
-            ids(pair, text) for text in expected
-        ]
+        positives = [{"anchors": batch["positives"]}]
+        assert texts(positives) == [str({"anchors": [token_ids(pair, text)]}) for text in expected]
         assert reader.blank_augmentations == 8
         assert caplog.text.count("left nothing of a text, which is taken as it is") == 1
 
     def test_blank_augmentations_of_both_views(self, make, pair, rows_file):
         reader = make(Emptied(), both=True)
-        assert read(reader.instance(rows_file, 3)) == (ids(pair, ROWS[3]),) * 2
+        assert read(reader.instance(rows_file, 3)) == (token_ids(pair, ROWS[3]),) * 2
         assert reader.blank_augmentations == 2
 
-    def test_tails_are_cut(self, pair, checkpoint, many_file):
-        tokenizer = PretrainedTransformerTokenizer(str(checkpoint), max_length=12)
-        reader = AugmentedReader(Doubled(), tokenizer, pair[1])
-        batch = reader.packed(many_file, reader.documents(many_file)).tensors()
-        for name in ("anchors", "positives"):
-            assert batch[name]["tokens"]["mask"].shape == (47, 1, 12)
-
-    def test_any_tokenizer(self, rows_file):
-        """Any tokenizer and indexer work; the default splits at white space."""
-        reader = AugmentedReader(Doubled())
-        batch = Batch(list(reader.read(rows_file)))
-        batch.index_instances(Vocabulary.from_instances(batch.instances))
-        assert batch.as_tensor_dict()["positives"]["tokens"]["tokens"].shape == (4, 1, 16)
-
     def test_blank_and_short_rows_are_left_out(self, make, pair, rows_file):
-        lengths = [len(ids(pair, row)) - 2 for row in ROWS]
+        lengths = [len(token_ids(pair, row)) - 2 for row in ROWS]
         least = sorted(lengths)[-2]
         expected = [row for row in range(6) if lengths[row] >= least]
         assert make(min_document_len=least).documents(rows_file).tolist() == expected
-        reader = make(max_instances=2)
-        assert reader.documents(rows_file).tolist() == [0, 2]
-        assert len(list(reader.read(rows_file))) == 2
         with pytest.raises(ConfigurationError, match=r"0 of 6 rows have at least 99 token\(s\)"):
             make(min_document_len=99).documents(rows_file)
         with pytest.raises(ConfigurationError, match="at least 1 token, got 0"):
@@ -288,102 +217,28 @@ class TestInstances:
             reader.documents(file)
 
 
-class TestWholeRows:
-    """While `sample_spans` is false, instances equal those of "declutr" without sampling."""
-
-    def test_every_row_in_order(self, make, pair, rows_file):
-        augmentation = Doubled()
-        reader, plain = make(augmentation, with_ids=True), DeCLUTRDatasetReader(*pair)
-        with reader.no_sample():
-            instances = list(reader.read(rows_file))
-            assert [list(one.fields) for one in instances] == [["anchors"]] * 6
-            assert [one["anchors"].human_readable_repr() for one in instances] == [
-                [ids(pair, row)] for row in ROWS
-            ]
-            assert reader.documents(rows_file).tolist() == list(range(6))
-            batches = [one.packed(rows_file, range(6)).tensors() for one in (reader, plain)]
-            assert_same(batches[:1], batches[1:])
-            assert_same([collated(reader, rows_file, range(6))], batches[1:])
-            whole = reader.text_to_instance("ka  lo")
-            assert list(whole.fields) == ["anchors"]
-            assert whole["anchors"].human_readable_repr() == [ids(pair, "ka lo")]
-            assert reader.expected_tokens().units(np.array([3])) == [5 * 64]
-            assert not reader.draws_anew
-        assert (
-            augmentation.given == []
-            and "_kept_texts" not in vars(reader._training.source)
-            and reader.sample_spans
-        )
-
-
 class TestLoader:
-    @pytest.fixture
-    def loader(self, make, many_file):
-        def loader(reader=None, **changes) -> DeCLUTRDataLoader:
-            options = {"batch_size": 5, "shuffle": True, **changes}
-            loader = DeCLUTRDataLoader(reader or make(), str(many_file), **options)
-            loader.index_with(Vocabulary.empty())
-            return loader
-
-        return loader
-
-    def everything(self, reader, path, epoch) -> list[str]:
-        return sorted(texts([collated(reader, path, reader.documents(path), epoch)]))
-
     @pytest.mark.slow
-    @pytest.mark.parametrize("both", [False, True])
-    def test_the_same_for_any_number_of_workers(self, loader, make, many_file, both):
-        plain, busy = (loader(make(both=both), num_workers=number) for number in (0, 2))
-        for epoch in range(2):
-            batches = list(plain)
-            assert_same(batches, list(busy))
-            assert sorted(texts(batches)) == self.everything(make(both=both), many_file, epoch)
-
-    @pytest.mark.slow
-    def test_workers_inherit_the_texts_and_count_together(self, loader, make, monkeypatch):
+    def test_workers_inherit_the_texts_and_count_together(self, make, many_file, monkeypatch):
         reader = make(Emptied())
-        busy = loader(reader, num_workers=2, drop_last=False)
+        busy = loader_of(reader, many_file, num_workers=2)
         len(busy)
         monkeypatch.setattr("declutr.data.document_rows.read_documents", None)
         blank = sum(len(reader.texts(busy.data_path)[row].split()) in (1, 3) for row in range(58))
         assert blank > 0 and len(list(busy)) == 10
         assert 1 <= reader.blank_augmentations <= blank
 
-    def test_a_resumed_run_draws_the_same(self, loader):
-        whole, resumed = loader(), loader()
-        epochs = [list(whole) for _ in range(2)]
-        assert texts(epochs[0]) != texts(epochs[1])
-        resumed.resume_at(1, 3)
-        assert list(resumed) == [{}] * len(whole)
-        assert_same(list(resumed)[3:], epochs[1][3:])
-
-    def test_validation_repeats_the_first_epoch(self, loader):
-        batches = loader(resample=False, shuffle=False)
+    def test_validation_repeats_the_first_epoch(self, make, many_file):
+        batches = loader_of(make(), many_file, resample=False, shuffle=False)
         assert_same(list(batches), list(batches))
 
-    def test_max_tokens(self, loader):
-        batches = loader(batch_size=None, max_tokens=800)
-        tokens = [
-            sum(int(batch[name]["tokens"]["mask"].sum()) for name in ("anchors", "positives"))
-            for _ in range(3)
-            for batch in batches
-        ]
-        assert 0.7 * 800 < np.mean(tokens) <= 1.1 * 800
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_the_loader_of_allennlp(self, make, many_file, workers):
-        loader = MultiProcessDataLoader(
-            make(),
-            str(many_file),
-            batch_size=5,
-            num_workers=workers,
-            max_instances_in_memory=100,
-            quiet=True,
-        )
-        loader.index_with(Vocabulary.empty())
-        for epoch in range(2):
-            assert sorted(texts(loader)) == self.everything(make(), many_file, epoch)
+    def test_whole_rows_are_neither_augmented_nor_kept(self, make, rows_file):
+        augmentation = Doubled()
+        reader = make(augmentation)
+        with reader.no_sample():
+            list(reader.read(rows_file))
+            list(loader_of(reader, rows_file))
+        assert augmentation.given == [] and "_kept_texts" not in vars(reader._training.source)
 
 
 class TestSettings:
@@ -412,13 +267,9 @@ class TestSettings:
             with_ids=True,
         )
         assert reader.documents(rows_file).tolist() == [0, 2]
-        assert_same(
-            [collated(reader, rows_file, [0, 2], 9)], [collated(expected, rows_file, [0, 2])]
-        )
+        assert_same(collated(reader, rows_file, [0, 2], 9), collated(expected, rows_file, [0, 2]))
         twin = pickle.loads(pickle.dumps(reader))  # A spawned worker gets a copy of a used reader.
-        assert_same(
-            [twin.packed(rows_file, [2]).tensors()], [reader.packed(rows_file, [2]).tensors()]
-        )
+        assert_same(twin.packed(rows_file, [2]).tensors(), reader.packed(rows_file, [2]).tensors())
 
     def test_it_needs_an_augmentation(self):
         with pytest.raises(ConfigurationError, match='key "augmentation" is required'):

@@ -11,19 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import TextField
-from allennlp.data.token_indexers import (
-    PretrainedTransformerIndexer,
-    PretrainedTransformerMismatchedIndexer,
-    SingleIdTokenIndexer,
-    TokenCharactersIndexer,
-)
-from allennlp.data.tokenizers import (
-    CharacterTokenizer,
-    PretrainedTransformerTokenizer,
-    WhitespaceTokenizer,
-)
+from allennlp.data.token_indexers import PretrainedTransformerIndexer as PieceIds
+from allennlp.data.token_indexers import PretrainedTransformerMismatchedIndexer as Mismatched
+from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenCharactersIndexer
+from allennlp.data.tokenizers import CharacterTokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer as Pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +27,7 @@ from declutr.data.collation import ContentIds
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.data.tokenizers import max_content_tokens, max_tokens
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+from tests.data.batches import as_tensors, assert_same, collated
 from tests.hostile_archives import with_json, with_remote_code
 
 INTERVALS = [(0, 5), (3, 40), (0, 200), (150, 300), (17, 18)]  # 200: longer than the limit of 126
@@ -44,13 +39,13 @@ def name(checkpoint) -> str:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(name) -> PretrainedTransformerTokenizer:
-    return PretrainedTransformerTokenizer(name)
+def tokenizer(name) -> Pieces:
+    return Pieces(name)
 
 
 @pytest.fixture(scope="module")
 def indexers(name) -> dict:
-    return {"tokens": PretrainedTransformerIndexer(name)}
+    return {"tokens": PieceIds(name)}
 
 
 @pytest.fixture(scope="module")
@@ -67,22 +62,11 @@ def other(tmp_path_factory, documents) -> str:
     return str(folder)
 
 
-def tensors(field, indexers, vocab=None) -> dict[str, dict[str, torch.Tensor]]:
+def tensors(field, indexers) -> dict[str, dict[str, torch.Tensor]]:
     """Return the tensors that a reader and a loader would make."""
-    reader = DeCLUTRDatasetReader(token_indexers=indexers)
     instance = Instance({"text": field})
-    reader.apply_token_indexers(instance)
-    batch = Batch([instance])
-    batch.index_instances(vocab or Vocabulary.from_instances([instance]))
-    return batch.as_tensor_dict()["text"]
-
-
-def assert_same(got, expected) -> None:
-    assert got.keys() == expected.keys()
-    for name in expected:
-        assert got[name].keys() == expected[name].keys()
-        for key in expected[name]:
-            torch.testing.assert_close(got[name][key], expected[name][key], rtol=0, atol=0)
+    DeCLUTRDatasetReader(token_indexers=indexers).apply_token_indexers(instance)
+    return as_tensors([instance], Vocabulary.from_instances([instance]))["text"]
 
 
 class TestChoice:
@@ -92,33 +76,19 @@ class TestChoice:
     @pytest.mark.parametrize(
         "pair",
         [
-            lambda name: (WhitespaceTokenizer(), {"tokens": SingleIdTokenIndexer()}),
-            lambda name: (
-                PretrainedTransformerTokenizer(name, add_special_tokens=False),
-                {"tokens": PretrainedTransformerIndexer(name)},
-            ),
-            lambda name: (
-                PretrainedTransformerTokenizer(name),
-                {"tokens": PretrainedTransformerIndexer(name, max_length=32)},
-            ),
-            lambda name: (
-                PretrainedTransformerTokenizer(name),
-                {"tokens": PretrainedTransformerIndexer(name, token_min_padding_length=9)},
-            ),
-            lambda name: (
-                PretrainedTransformerTokenizer(name),
-                {"tokens": PretrainedTransformerIndexer(name), "words": SingleIdTokenIndexer()},
-            ),
-            lambda name: (
-                WhitespaceTokenizer(),
-                {"tokens": PretrainedTransformerMismatchedIndexer(name)},
-            ),
-            lambda name: (PretrainedTransformerTokenizer(name), {"tokens": SingleIdTokenIndexer()}),
+            lambda name: (WhitespaceTokenizer(), SingleIdTokenIndexer()),
+            lambda name: (Pieces(name, add_special_tokens=False), PieceIds(name)),
+            lambda name: (Pieces(name), PieceIds(name, max_length=32)),
+            lambda name: (Pieces(name), PieceIds(name, token_min_padding_length=9)),
+            lambda name: (Pieces(name), PieceIds(name), SingleIdTokenIndexer()),
+            lambda name: (WhitespaceTokenizer(), Mismatched(name)),
+            lambda name: (Pieces(name), SingleIdTokenIndexer()),
         ],
         ids=["words", "no-specials", "folded", "min-padding", "two", "mismatched", "single-id"],
     )
     def test_any_other_pair_takes_the_slow_path(self, name, pair, documents):
-        tokenizer, indexers = pair(name)
+        tokenizer, *given = pair(name)
+        indexers = dict(zip(("tokens", "words"), given, strict=False))
         codec = text_codec(tokenizer, indexers)
         assert type(codec) is TokenCodec
         arrays, lengths = codec.encode(documents[:1])
@@ -131,8 +101,8 @@ class TestChoice:
 
     def test_another_transformer_is_another_vocabulary(self, name, tmp_path):
         shutil.copytree(name, tmp_path / "twin")
-        indexers = {"tokens": PretrainedTransformerIndexer(str(tmp_path / "twin"))}
-        assert type(text_codec(PretrainedTransformerTokenizer(name), indexers)) is TokenCodec
+        indexers = {"tokens": PieceIds(str(tmp_path / "twin"))}
+        assert type(text_codec(Pieces(name), indexers)) is TokenCodec
 
 
 class TestEncoding:
@@ -148,13 +118,13 @@ class TestEncoding:
 
     def test_padding_and_truncation_of_other_calls_do_not_matter(self, tokenizer, fast):
         expected = [array.tolist() for array in fast.encode(list(self.TEXTS))[0]]
-        tokenizer.tokenizer(list(self.TEXTS), padding=True, truncation=True, max_length=4)
+        cut = {"truncation": True, "max_length": 4}
+        tokenizer.tokenizer(list(self.TEXTS), padding=True, **cut)
         assert [array.tolist() for array in fast.encode(list(self.TEXTS))[0]] == expected
-        whole = tokenizer.tokenizer("ka lo mi", truncation=True, max_length=4)["input_ids"]
-        assert len(whole) == 4
+        assert len(tokenizer.tokenizer("ka lo mi", **cut)["input_ids"]) == 4
 
     def test_a_tokenizer_that_does_more_than_its_backend_is_called_itself(self, name, indexers):
-        codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
+        codec = text_codec(Pieces(name), indexers)
         codec._tokenizer = _Upper(codec._tokenizer)
         codec._content_ids = ContentIds(codec._tokenizer)
         assert not codec._content_ids.uses_backend
@@ -176,25 +146,40 @@ class _Upper:
 
 
 class TestLimit:
-    def test_of_the_transformer(self, tokenizer):
-        assert max_content_tokens(tokenizer) == 126
-
-    def test_of_the_tokenizer_if_lower(self, name):
-        assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=20)) == 18
-        assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=500)) == 126
+    @pytest.mark.parametrize(("max_length", "limit"), [(None, 126), (20, 18), (500, 126)])
+    def test_is_the_lower_of_tokenizer_and_transformer(self, name, max_length, limit):
+        assert max_content_tokens(Pieces(name, max_length=max_length)) == limit
 
     def test_other_tokenizers_have_none(self, name, tmp_path):
         assert max_content_tokens(WhitespaceTokenizer()) is None
-        shutil.copytree(name, tmp_path / "endless")
-        settings = json.loads((tmp_path / "endless" / "tokenizer_config.json").read_text())
-        settings["model_max_length"] = 1e30
-        (tmp_path / "endless" / "tokenizer_config.json").write_text(json.dumps(settings))
         # A transformer with relative positions has no limit either.
-        config = tmp_path / "endless" / "config.json"
-        config.write_text(
-            json.dumps({**json.loads(config.read_text()), "max_position_embeddings": -1})
-        )
-        assert max_content_tokens(PretrainedTransformerTokenizer(str(tmp_path / "endless"))) is None
+        assert max_content_tokens(changed(name, tmp_path, positions=-1, limit=1e30)) is None
+
+    def test_a_tokenizer_without_a_limit_asks_the_transformer(self, name, tmp_path):
+        """Many tokenizers on the hub have no limit.
+
+        The limit is then the number of RoBERTa's positions, less those before the first token.
+        """
+        tokenizer = changed(name, tmp_path, limit=None)
+        assert tokenizer.tokenizer.model_max_length > 10**9
+        assert max_tokens(tokenizer) == 128
+        assert max_content_tokens(tokenizer) == 126
+
+    def test_a_tokenizer_that_claims_too_many_tokens_asks_the_transformer(self, name, tmp_path):
+        assert max_tokens(changed(name, tmp_path, limit=512)) == 128
+
+
+def changed(name, tmp_path, limit, positions=None) -> Pieces:
+    """Return the tokenizer of a copy whose settings give another limit (None: none)."""
+    place = shutil.copytree(name, tmp_path / "changed")
+    settings = json.loads((place / "tokenizer_config.json").read_text())
+    settings["model_max_length"] = limit
+    if limit is None:
+        del settings["model_max_length"]
+    (place / "tokenizer_config.json").write_text(json.dumps(settings))
+    if positions is not None:
+        with_json("config.json", max_position_embeddings=positions)(place)
+    return Pieces(str(place))
 
 
 class TestWordPieces:
@@ -205,10 +190,6 @@ class TestWordPieces:
             assert array.tolist() == ids and length == len(ids)
         assert arrays[0].dtype == fast.dtype == np.uint16
         assert lengths[0] > 128  # It is not cut at the transformer's limit.
-
-    def test_earlier_truncation_is_forgotten(self, fast, tokenizer, documents):
-        tokenizer.tokenizer(documents[0], truncation=True, max_length=9)
-        assert fast.encode(documents[:1])[1][0] > 128
 
     def test_spans_are_slices_between_special_tokens(self, fast, tokenizer, documents):
         document = fast.encode(documents[:1])[0][0]
@@ -233,7 +214,7 @@ class TestWordPieces:
     def test_whole_text_equals_allennlp(self, fast, tokenizer, indexers, documents, text):
         text = documents[0] if text == "long" else text
         field = fast.text_field(fast.encode([text])[0][0])
-        limited = PretrainedTransformerTokenizer(tokenizer._model_name, max_length=128)
+        limited = Pieces(tokenizer._model_name, max_length=128)
         expected = TextField(limited.tokenize(text), indexers)
         assert_same(tensors(field, indexers), tensors(expected, indexers))
 
@@ -241,7 +222,7 @@ class TestWordPieces:
         assert [fast.is_truncated(n) for n in (0, 126, 127)] == [False, False, True]
 
     def test_limit_of_the_tokenizer(self, name, indexers, documents):
-        codec = text_codec(PretrainedTransformerTokenizer(name, max_length=10), indexers)
+        codec = text_codec(Pieces(name, max_length=10), indexers)
         document = codec.encode(documents[:1])[0][0]
         assert len(document) > 128
         assert len(codec.text_field(document)) == 10
@@ -264,9 +245,7 @@ class TestFastEqualsSlow:
     @pytest.mark.parametrize("side", ["right", "left"])
     @pytest.mark.parametrize("max_length", [None, 20])
     def test_spans(self, name, indexers, documents, max_length, side):
-        tokenizer = PretrainedTransformerTokenizer(
-            name, max_length=max_length, tokenizer_kwargs={"truncation_side": side}
-        )
+        tokenizer = Pieces(name, max_length=max_length, tokenizer_kwargs={"truncation_side": side})
         fast, slow = text_codec(tokenizer, indexers), TokenCodec(tokenizer)
         (ids,), (count,) = fast.encode(documents[:1])
         (raw,), (slow_count,) = slow.encode(documents[:1])
@@ -293,26 +272,16 @@ class TestFastEqualsSlow:
         )
 
     def test_through_the_reader(self, name, indexers, corpus_file, monkeypatch):
-        settings = {
-            "num_anchors": 2,
-            "num_positives": 3,
-            "max_span_len": 40,
-            "min_span_len": 5,
-            "token_indexers": indexers,
-        }
-        fast = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
+        settings = {"num_anchors": 2, "num_positives": 3, "max_span_len": 40, "min_span_len": 5}
+        settings["token_indexers"] = indexers
+        fast = DeCLUTRDatasetReader(Pieces(name), **settings)
         monkeypatch.setattr(
             "declutr.data.row_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
         )
-        slow = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
+        slow = DeCLUTRDatasetReader(Pieces(name), **settings)
         for row in (0, 7):
-            pair = [Batch([reader.instance(corpus_file, row, 3)]) for reader in (fast, slow)]
-            for reader, batch in zip((fast, slow), pair, strict=True):
-                reader.apply_token_indexers(batch.instances[0])
-                batch.index_instances(Vocabulary.empty())
-            ours, theirs = (batch.as_tensor_dict() for batch in pair)
-            assert_same(ours["anchors"], theirs["anchors"])
-            assert_same(ours["positives"], theirs["positives"])
+            ours, theirs = (collated(reader, corpus_file, [row], 3) for reader in (fast, slow))
+            assert_same(ours, theirs)
 
 
 class TestTokens:
@@ -358,13 +327,13 @@ class TestTokens:
         assert all(0 not in tensor.shape for tensor in group.values())
 
     def test_without_special_tokens(self, name, indexers):
-        codec = TokenCodec(PretrainedTransformerTokenizer(name, add_special_tokens=False))
+        codec = TokenCodec(Pieces(name, add_special_tokens=False))
         (document,), (count,) = codec.encode(["ka lo mi"])
         ids = tensors(codec.text_field(document), indexers)["tokens"]["token_ids"]
         assert ids.shape == (1, count) and 0 not in ids and 2 not in ids
 
     def test_the_tokenizer_itself_is_left_alone(self, name):
-        tokenizer = PretrainedTransformerTokenizer(name, max_length=9)
+        tokenizer = Pieces(name, max_length=9)
         TokenCodec(tokenizer)
         assert tokenizer._add_special_tokens and tokenizer._max_length == 9
 
@@ -376,8 +345,7 @@ class TestFingerprint:
     def test_depends_on_the_vocabulary_and_not_on_the_name(self, name, other, tmp_path):
         same = shutil.copytree(name, tmp_path / "same")
         first, second, third = (
-            WordPieceCodec(PretrainedTransformerTokenizer(str(n))).fingerprint
-            for n in (name, other, same)
+            WordPieceCodec(Pieces(str(n))).fingerprint for n in (name, other, same)
         )
         assert first != second and first == third
 
@@ -390,29 +358,22 @@ class TestFingerprint:
         for source in (name, other, name):
             shutil.copytree(source, folder)
             cached_transformers._clear_caches()
-            tokenizer = PretrainedTransformerTokenizer(str(folder))
+            tokenizer = Pieces(str(folder))
             fingerprints.append(codec(tokenizer).fingerprint)
             shutil.rmtree(folder)
         cached_transformers._clear_caches()
         assert fingerprints[0] == fingerprints[2] != fingerprints[1]
 
     def test_does_not_depend_on_earlier_calls(self, name, documents):
-        tokenizer = PretrainedTransformerTokenizer(name)
+        tokenizer = Pieces(name)
         before = WordPieceCodec(tokenizer).fingerprint
         tokenizer.tokenizer(documents[:2], truncation=True, max_length=9, padding=True)
         assert WordPieceCodec(tokenizer).fingerprint == before
 
     def test_depends_on_the_settings(self):
-        assert (
-            len(
-                set(
-                    self.prints(CharacterTokenizer(), CharacterTokenizer(lowercase_characters=True))
-                )
-            )
-            == 2
-        )
-        assert len(set(self.prints(CharacterTokenizer(), WhitespaceTokenizer()))) == 2
-        assert len(set(self.prints(WhitespaceTokenizer(), WhitespaceTokenizer()))) == 1
+        lower = CharacterTokenizer(lowercase_characters=True)
+        words = WhitespaceTokenizer(), WhitespaceTokenizer()
+        assert len(set(self.prints(CharacterTokenizer(), lower, *words))) == 3
 
     def test_depends_on_the_spacy_pipeline(self):
         spacy = pytest.importorskip("spacy")
@@ -421,27 +382,6 @@ class TestFingerprint:
             tokenizer.spacy = spacy.blank(language)  # SpacyTokenizer has this attribute.
         first, second, third = self.prints(*words)
         assert first == third != second
-
-
-def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
-    """Many tokenizers on the hub have no limit.
-
-    The limit is then the number of RoBERTa's positions, less those before the first token.
-    """
-    folder = shutil.copytree(checkpoint, tmp_path / "silent")
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
-    del settings["model_max_length"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    tokenizer = PretrainedTransformerTokenizer(str(folder))
-    assert tokenizer.tokenizer.model_max_length > 10**9
-    assert max_tokens(tokenizer) == 128
-    assert max_content_tokens(tokenizer) == 126
-
-
-def test_a_tokenizer_that_claims_too_many_tokens_asks_the_transformer(checkpoint, tmp_path):
-    place = shutil.copytree(checkpoint, tmp_path / "model")
-    with_json("tokenizer_config.json", model_max_length=512)(place)
-    assert max_tokens(PretrainedTransformerTokenizer(str(place))) == 128
 
 
 def test_positions_of_a_transformer_with_its_own_code(
@@ -455,8 +395,8 @@ def test_positions_of_a_transformer_with_its_own_code(
     shutil.copytree(checkpoint, place)
     with_remote_code(tmp_path / "marker")(place)
     with_json("tokenizer_config.json", model_max_length=int(1e30))(place)
-    assert max_tokens(PretrainedTransformerTokenizer(str(place))) is None
+    assert max_tokens(Pieces(str(place))) is None
     assert not (tmp_path / "marker").exists()
     trusting = {"trust_remote_code": True}
-    tokenizer = PretrainedTransformerTokenizer(str(place), tokenizer_kwargs=trusting)
+    tokenizer = Pieces(str(place), tokenizer_kwargs=trusting)
     assert max_tokens(tokenizer) == 128  # Its code counts positions as RoBERTa does.

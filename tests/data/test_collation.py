@@ -5,13 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.data.collation import Frame, PackedBatch, PackedSpans, number_field
 from declutr.data.fields import SpansField, TokenIdsField
 from declutr.data.span_reader import DeCLUTRDatasetReader
+from tests.data.batches import as_tensors, assert_same, collated
 
 
 @pytest.fixture(scope="module")
@@ -22,28 +23,6 @@ def path(tmp_path_factory, documents):
     file = tmp_path_factory.mktemp("lengths") / "rows.txt"
     file.write_text("\n".join(rows + documents[:5]) + "\n")
     return file
-
-
-def collated(instances):
-    batch = Batch(instances)
-    batch.index_instances(Vocabulary.empty())
-    return batch.as_tensor_dict()
-
-
-def assert_same(got, expected) -> None:
-    """Assert that batches are equal: keys in order, shapes, dtypes and values."""
-    assert list(got) == list(expected)
-    for field in expected:
-        if isinstance(expected[field], torch.Tensor):
-            torch.testing.assert_close(got[field], expected[field], rtol=0, atol=0)
-            continue
-        assert list(got[field]) == list(expected[field])
-        for name, group in expected[field].items():
-            assert list(got[field][name]) == list(group)
-            for key, tensor in group.items():
-                other = got[field][name][key]
-                assert other.is_contiguous()
-                torch.testing.assert_close(other, tensor, rtol=0, atol=0)
 
 
 @given(data=st.data())
@@ -66,7 +45,7 @@ def test_packed_spans_equal_collated_instances(pair, path, data):
     rows = data.draw(st.lists(st.sampled_from(reader.documents(path).tolist()), min_size=1))
     epoch = data.draw(st.integers(0, 4))
     packed = reader.packed(path, np.array(rows), epoch)
-    expected = collated([reader.instance(path, row, epoch) for row in rows])
+    expected = collated(reader, path, rows, epoch)
     assert_same(pickle.loads(pickle.dumps(packed)).tensors(), expected)
 
 
@@ -74,7 +53,7 @@ def test_packed_spans_equal_collated_instances(pair, path, data):
 @settings(max_examples=30, deadline=None)
 def test_packed_whole_texts_equal_collated_instances(pair, path, rows):
     reader = DeCLUTRDatasetReader(*pair)
-    expected = collated([reader.instance(path, row) for row in rows])
+    expected = collated(reader, path, rows)
     assert expected["anchors"]["tokens"]["token_ids"].dim() == 2
     assert_same(reader.packed(path, rows).tensors(), expected)
 
@@ -119,16 +98,12 @@ def test_packing_with_any_special_tokens(start, end, types, padding, documents):
         shapes[TokenIdsField] = (len(documents),)
     for kind, shape in shapes.items():
         packed = PackedBatch({"a": PackedSpans.of(flat, shape, frame)})
-        expected = collated([Instance({"a": field(kind, spans)}) for spans in documents])
+        expected = as_tensors([Instance({"a": field(kind, spans)}) for spans in documents])
         assert_same(packed.tensors(), expected)
 
 
 @pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        ([3, 0, 2**40], torch.int64),
-        ([0.1, -2.5, 1e30], torch.float32),
-    ],
+    ("values", "dtype"), [([3, 0, 2**40], torch.int64), ([0.1, -2.5, 1e30], torch.float32)]
 )
 def test_numbers_beside_texts_travel_with_them(pair, path, values, dtype):
     reader = DeCLUTRDatasetReader(*pair)
@@ -139,7 +114,7 @@ def test_numbers_beside_texts_travel_with_them(pair, path, values, dtype):
     for instance, value in zip(instances, values, strict=True):
         instance.add_field("weights", number_field(value))
     got = pickle.loads(pickle.dumps(packed)).tensors()
-    assert_same(got, collated(instances))
+    assert_same(got, as_tensors(instances))
     assert got["weights"].dtype == dtype and got["weights"].shape == (3,)
 
 

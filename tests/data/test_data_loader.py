@@ -1,7 +1,8 @@
 """Tests of the loader "declutr".
 
 The oracles are one process without workers for any number of them; the reader, row by row; and
-golden learning rates for the number of steps.
+golden learning rates for the number of steps. What any reader gives through the loader is tested in
+test_row_reader.py.
 """
 
 import gc
@@ -17,7 +18,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, DataLoader, DatasetReader, Vocabulary
+from allennlp.data import DataLoader, DatasetReader
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
@@ -25,6 +26,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.system.host_memory import on_host
+from tests.data.batches import assert_same, collated, loader_of, num_tokens, texts
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden_schedule.json").read_text())
 SPANS = {"num_anchors": 2, "num_positives": 2, "max_span_len": 24, "min_span_len": 8}
@@ -42,10 +44,7 @@ def make(make_reader, corpus_file):
     """Return a loader of batches of 5 from 24 documents, unless told otherwise."""
 
     def make(reader=None, path=corpus_file, **changes) -> DeCLUTRDataLoader:
-        options = {"batch_size": 5, "shuffle": True, **changes}
-        loader = DeCLUTRDataLoader(reader or make_reader(), str(path), **options)
-        loader.index_with(Vocabulary.empty())
-        return loader
+        return loader_of(reader or make_reader(), path, **changes)
 
     return make
 
@@ -61,32 +60,26 @@ def processes(monkeypatch):
     return pretend
 
 
-def assert_same(first, second) -> None:
-    """Assert that batches are equal: keys, shapes, dtypes and values."""
-    assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        assert one.keys() == other.keys()
-        for field in set(one) - {"ids"}:
-            for key, tensor in one[field]["tokens"].items():
-                torch.testing.assert_close(other[field]["tokens"][key], tensor, rtol=0, atol=0)
-        assert "ids" not in one or one["ids"].tolist() == other["ids"].tolist()
+@pytest.fixture
+def shares(make, processes):
+    """Return the batches of rows of each of several processes, whose lengths must be right."""
 
+    def shares(epoch: int, count: int, **changes) -> list[list[np.ndarray]]:
+        parts = []
+        for rank in range(count):
+            processes(rank, count)
+            loader = make(**changes)
+            parts.append(list(loader.batches(epoch)))
+            assert len(loader) == len(parts[-1])
+        processes(0, 1)
+        return parts
 
-def texts(batches) -> list[str]:
-    """Return each document of the batches without its padding."""
-    found = []
-    for batch in batches:
-        groups = [batch[field]["tokens"] for field in sorted(batch)]
-        for row in range(len(groups[0]["token_ids"])):
-            found.append(str([g["token_ids"][row][g["mask"][row]].tolist() for g in groups]))
-    return found
+    return shares
 
 
 def expected(loader, epoch: int, rows) -> list[str]:
     """Return the documents of these rows without padding, straight from the reader."""
-    batch = Batch([loader.reader.instance(loader.data_path, int(row), epoch) for row in rows])
-    batch.index_instances(Vocabulary.empty())
-    return texts([batch.as_tensor_dict()])
+    return texts([collated(loader.reader, loader.data_path, rows, epoch)])
 
 
 class TestEpochs:
@@ -96,25 +89,15 @@ class TestEpochs:
         for epoch in range(3):
             batches = list(loader)
             assert [len(b["anchors"]["tokens"]["mask"]) for b in batches] == [5, 5, 5, 5, 4]
-            assert sorted(texts(batches)) == sorted(expected(loader, epoch, range(24)))
-
-    def test_without_shuffling_in_order(self, make):
-        loader = make(shuffle=False)
-        for epoch in range(2):
-            assert texts(loader) == expected(loader, epoch, range(24))
+            assert texts(batches) == expected(loader, epoch, loader.order(epoch))
+            assert sorted(loader.order(epoch)) == list(range(24))
+            assert (loader.order(epoch).tolist() == list(range(24))) is not shuffle
 
     def test_the_order_is_new_every_epoch_and_the_seed_decides(self, make):
         orders = [make(seed=seed).order(epoch).tolist() for seed in (1, 2) for epoch in range(3)]
         assert len(set(map(tuple, orders))) == 6
         assert all(sorted(order) == list(range(24)) for order in orders)
         assert make(seed=2).order(1).tolist() == orders[4]
-
-    def test_batches_follow_the_order(self, make):
-        loader = make()
-        for epoch in range(2):
-            order = loader.order(epoch)
-            assert np.concatenate(list(loader.batches(epoch))).tolist() == order.tolist()
-            assert texts(loader) == expected(loader, epoch, order)
 
     def test_tensors(self, make):
         batch = next(iter(make()))
@@ -128,36 +111,14 @@ class TestEpochs:
         assert len(loader) == 3
         assert sorted(texts(loader)) == sorted(expected(loader, 0, [0, 3, 6, 9, 12]))
 
-    def test_max_instances(self, make, make_reader):
-        loader = make(make_reader(max_instances=7), shuffle=False)
-        assert len(loader) == 2 and texts(loader) == expected(loader, 0, range(7))
-
-    def test_whole_texts(self, make, make_reader, tmp_path):
-        (tmp_path / "a.txt").write_text("ka lo\n\nmi tu re\n")
-        loader = make(
-            make_reader(num_anchors=None), tmp_path / "a.txt", batch_size=2, shuffle=False
-        )
-        first, second = loader
-        assert first["anchors"]["tokens"]["mask"].sum(1)[1] == 2  # This is the blank row.
-        assert len(second["anchors"]["tokens"]["mask"]) == 1
-
-    def test_words(self, make, tmp_path):
-        (tmp_path / "a.txt").write_text(" ".join(f"w{n}" for n in range(99)) + "\n")
-        reader = DeCLUTRDatasetReader(**SPANS)
-        loader = make(reader, tmp_path / "a.txt", batch_size=1)
-        vocab = Vocabulary.from_instances(loader.iter_instances())
-        assert vocab.get_vocab_size() > 10
-        loader.index_with(vocab)
-        (batch,) = loader
-        ids = batch["anchors"]["tokens"]["tokens"]
-        assert ids.shape[:2] == (1, 2) and (ids > 1).any()
-
 
 class TestSameForAnyNumberOfWorkers:
     @pytest.mark.slow
     @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
-    def test_two_epochs(self, make, workers, method):
-        plain, busy = make(), make(num_workers=workers, start_method=method)
+    @pytest.mark.parametrize("changes", [{}, {"consecutive": True}], ids=["any", "consecutive"])
+    def test_two_epochs(self, make, workers, method, changes):
+        plain = make(**changes)
+        busy = make(num_workers=workers, start_method=method, **changes)
         for _ in range(2):
             assert_same(list(plain), list(busy))
 
@@ -179,13 +140,14 @@ class TestSameForAnyNumberOfWorkers:
 
     @pytest.mark.slow
     def test_a_resumed_run_reads_the_same_batches(self, make):
-        whole = make()
+        whole, loader = (make(consecutive=True, num_workers=workers) for workers in (0, 2))
         epochs = [list(whole) for _ in range(3)]
-        loader = make(num_workers=2)
         loader.resume_at(1, 3)
         assert list(loader) == [{}] * 5
         assert_same(list(loader)[3:], epochs[1][3:])
         assert_same(list(loader), epochs[2])
+        loader.begin_at(1)
+        assert_same(list(loader)[3:], epochs[1][3:])
 
     @pytest.mark.slow
     def test_workers_end_with_their_loader(self, make):
@@ -221,29 +183,15 @@ def _broken(*_: object) -> None:
 class TestSeveralProcesses:
     @pytest.mark.parametrize("count", [2, 3])
     @pytest.mark.parametrize("drop_last", [True, False])
-    def test_processes_together_read_the_batches_of_one(self, make, processes, count, drop_last):
-        whole = make(batch_size=4 * count, drop_last=drop_last)
-        for epoch in range(2):
-            one = list(whole.batches(epoch))
-            parts = []
-            for rank in range(count):
-                processes(rank, count)
-                loader = make(batch_size=4, drop_last=drop_last)
-                parts.append(list(loader.batches(epoch)))
-                assert len(loader) == len(parts[-1]) == len(one)
-            processes(0, 1)
-            for number, rows in enumerate(one):
-                joined = np.concatenate([part[number] for part in parts])
-                assert joined.tolist() == rows.tolist()
-
-    def test_tensors_of_both_make_the_whole_batch(self, make, processes):
-        whole = texts(list(make(batch_size=8, drop_last=True)))
-        halves = []
-        for rank in range(2):
-            processes(rank, 2)
-            halves.append(list(make(batch_size=4, drop_last=True)))
-        joined = [texts([batch]) for pair in zip(*halves, strict=True) for batch in pair]
-        assert list(itertools.chain(*joined)) == whole
+    @pytest.mark.parametrize("changes", [{}, {"consecutive": True}], ids=["any", "consecutive"])
+    def test_processes_together_read_the_batches_of_one(
+        self, make, shares, count, drop_last, changes
+    ):
+        whole = make(batch_size=4 * count, drop_last=drop_last, **changes)
+        for epoch in range(3):
+            one = [rows.tolist() for rows in whole.batches(epoch)]
+            parts = shares(epoch, count, batch_size=4, drop_last=drop_last, **changes)
+            assert [np.concatenate(rows).tolist() for rows in zip(*parts, strict=True)] == one
 
     @pytest.mark.parametrize("total", [1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 23, 24])
     def test_every_process_has_as_many_batches_of_the_same_size(
@@ -299,23 +247,18 @@ class TestConsecutive:
         loader = make(make_reader(with_ids=True), consecutive=True)
         for epoch in range(2):
             batches = list(loader)
-            assert [one["ids"].tolist() for one in batches] == [
-                rows.tolist() for rows in loader.batches(epoch)
-            ]
-            ids = torch.cat([one.pop("ids") for one in batches])
-            assert texts(batches) == expected(
-                make(consecutive=True), epoch, loader.order(epoch).tolist()
-            )
-            assert sorted(ids.tolist()) == list(range(24))
+            rows = [one.tolist() for one in loader.batches(epoch)]
+            assert [one["ids"].tolist() for one in batches] == rows
+            assert texts(batches) == expected(loader, epoch, itertools.chain(*rows))
+            assert sorted(itertools.chain(*rows)) == list(range(24))
 
     def test_neighbours_in_different_batches_share_one_in_another_epoch(self, make):
         loader = make(consecutive=True, batch_size=4)  # Batches fill the corpus exactly.
-        apart, together = [], []
-        for epoch in range(30):
-            batches = [rows.tolist() for rows in loader.batches(epoch)]
-            met = {pair for rows in batches for pair in itertools.pairwise(rows)}
-            together.append(met)
-            apart.append({(row, row + 1) for row in range(23)} - met)
+        together = [
+            {pair for rows in loader.batches(epoch) for pair in itertools.pairwise(rows.tolist())}
+            for epoch in range(30)
+        ]
+        apart = [{(row, row + 1) for row in range(23)} - met for met in together]
         assert all(len(pairs) >= 5 for pairs in apart)
         assert set.union(*apart) <= set.union(*together)
 
@@ -329,66 +272,10 @@ class TestConsecutive:
 
         assert orders(1) == orders(1) and orders(1) != orders(2)
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("workers", [1, 2])
-    def test_the_same_for_any_number_of_workers(self, make, make_reader, workers):
-        reader = make_reader(with_ids=True)
-        plain, busy = (make(reader, consecutive=True, num_workers=n) for n in (0, workers))
-        for _ in range(2):
-            assert_same(list(plain), list(busy))
-
-    @pytest.mark.parametrize("count", [2, 3])
-    @pytest.mark.parametrize("drop_last", [True, False])
-    def test_several_processes_together_read_consecutive_rows(
-        self, make, processes, count, drop_last
-    ):
-        """The rows of all processes together follow each other, as in a batch of one process."""
-        whole = make(consecutive=True, batch_size=4 * count, drop_last=drop_last)
-        for epoch in range(3):
-            one = [rows.tolist() for rows in whole.batches(epoch)]
-            parts = []
-            for rank in range(count):
-                processes(rank, count)
-                loader = make(consecutive=True, batch_size=4, drop_last=drop_last)
-                parts.append(list(loader.batches(epoch)))
-                assert len(loader) == len(parts[-1]) == len(one)
-            processes(0, 1)
-            joined = [np.concatenate(shares).tolist() for shares in zip(*parts, strict=True)]
-            assert joined == one and all(follow_each_other(rows) for rows in joined)
-
-    @pytest.mark.slow
-    def test_a_resumed_run_reads_the_same_batches(self, make):
-        whole, loader = make(consecutive=True), make(consecutive=True, num_workers=1)
-        epochs = [list(whole) for _ in range(3)]
-        loader.resume_at(1, 3)
-        assert list(loader) == [{}] * 5
-        assert_same(list(loader)[3:], epochs[1][3:])
-        assert_same(list(loader), epochs[2])
-
     def test_a_batch_larger_than_the_corpus(self, make):
         loader = make(consecutive=True, batch_size=25)
         (batch,) = loader.batches(0)
         assert sorted(batch.tolist()) == list(range(24)) and follow_each_other(batch.tolist())
-        with pytest.raises(
-            ConfigurationError,
-            match=r"gives 24 document\(s\), but a batch needs 25 .*Lower batch_s",
-        ):
-            list(make(consecutive=True, batch_size=25, drop_last=True))
-
-    def test_refused_with_max_tokens(self, make):
-        with pytest.raises(
-            ConfigurationError,
-            match="consecutive is for batches of equally many documents: set batch_size, and "
-            "max_tokens to null",
-        ):
-            make(consecutive=True, batch_size=None, max_tokens=700)
-
-    def test_from_params(self, make_reader, corpus_file):
-        params = {"type": "declutr", "batch_size": 4, "shuffle": True, "consecutive": True}
-        loader = DataLoader.from_params(
-            Params(params), reader=make_reader(), data_path=str(corpus_file)
-        )
-        assert all(follow_each_other(rows.tolist()) for rows in loader.batches(0))
 
 
 @pytest.fixture(scope="module")
@@ -422,11 +309,7 @@ class TestMaxTokens:
 
     def test_about_as_many_tokens_in_each(self, make, uneven_file):
         loader = make(path=uneven_file, **BUDGET)
-        tokens = [
-            int(sum(group["tokens"]["mask"].sum() for group in batch.values()))
-            for _ in range(20)
-            for batch in loader
-        ]
+        tokens = [num_tokens(batch) for _ in range(20) for batch in loader]
         assert 0.85 * 700 < np.mean(tokens) <= 1.02 * 700
 
     def test_whole_texts_count_as_they_are(self, make, make_reader, uneven_file):
@@ -434,48 +317,25 @@ class TestMaxTokens:
         tokens = [int(batch["anchors"]["tokens"]["mask"].sum()) for batch in loader]
         assert np.mean(tokens) <= 700 and max(tokens) < 700 + 128
 
-    def test_words(self, make, uneven_file):
-        loader = make(DeCLUTRDatasetReader(**SPANS), uneven_file, **BUDGET)
-        loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
-        assert sum(len(b["anchors"]["tokens"]["tokens"]) for b in loader) == len(loader.documents)
-
     @pytest.mark.slow
-    @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
+    @pytest.mark.parametrize(("workers", "method"), [(2, "fork"), (1, "spawn")])
     def test_the_same_for_any_number_of_workers(self, make, uneven_file, workers, method):
         plain = make(path=uneven_file, **BUDGET)
         busy = make(path=uneven_file, num_workers=workers, start_method=method, **BUDGET)
         for _ in range(2):
             assert_same(list(plain), list(busy))
 
-    @pytest.mark.slow
-    def test_a_resumed_run_reads_the_same_batches(self, make, uneven_file):
-        whole = make(path=uneven_file, **BUDGET)
-        epochs = [list(whole) for _ in range(3)]
-        loader = make(path=uneven_file, num_workers=2, **BUDGET)
-        loader.resume_at(1, 3)
-        assert list(loader) == [{}] * len(whole)
-        assert_same(list(loader)[3:], epochs[1][3:])
-        assert_same(list(loader), epochs[2])
-        loader.begin_at(1)
-        assert_same(list(loader)[3:], epochs[1][3:])
-
     @pytest.mark.parametrize("count", [2, 3])
-    def test_several_processes(self, make, uneven_file, processes, count):
+    def test_several_processes(self, make, uneven_file, shares, count):
         """Processes get equal shares, which together are the order of the epoch."""
         whole = make(path=uneven_file, batch_size=None, max_tokens=700 * count)
         for epoch in range(2):
-            parts = []
-            for rank in range(count):
-                processes(rank, count)
-                loader = make(path=uneven_file, **BUDGET)
-                parts.append(list(loader.batches(epoch)))
-                assert len(loader) == len(parts[-1])
-            processes(0, 1)
+            parts = shares(epoch, count, path=uneven_file, **BUDGET)
             assert len(parts[0]) == len(whole)
             joined = []
-            for shares in zip(*parts, strict=True):
-                assert len({len(share) for share in shares}) == 1 and len(shares[0]) >= 2
-                joined.append(np.concatenate(shares))
+            for rows in zip(*parts, strict=True):
+                assert len(set(map(len, rows))) == 1 and len(rows[0]) >= 2
+                joined.append(np.concatenate(rows))
             order = whole.order(epoch)
             assert np.concatenate(joined).tolist() == order[: 48 - 48 % count].tolist()
             cuts = np.cumsum([len(rows) for rows in whole.batches(epoch)])
@@ -487,25 +347,6 @@ class TestMaxTokens:
         alone = len(loader)
         processes(0, 2)
         assert len(loader) < alone
-
-    def test_from_params(self, make_reader, uneven_file):
-        params = {"type": "declutr", "max_tokens": 700}
-        loader = DataLoader.from_params(
-            Params(params), reader=make_reader(), data_path=str(uneven_file)
-        )
-        assert loader.max_tokens == 700 and loader.batch_size is None
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"batch_size": None}, "Got batch_size None and max_tokens None; expected one of"),
-            ({"max_tokens": 700}, "Got batch_size 5 and max_tokens 700; expected one of them"),
-            ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
-        ],
-    )
-    def test_settings_out_of_range_are_refused(self, make, changes, message):
-        with pytest.raises(ConfigurationError, match=message):
-            make(**changes)
 
     def test_too_small_a_budget_is_refused(self, make, uneven_file):
         loader = make(path=uneven_file, batch_size=None, max_tokens=150)
@@ -609,16 +450,13 @@ class TestResume:
         reader = make_reader()
         whole = make(reader)
         epochs = [list(whole) for _ in range(4)]
-        read = []
-        original = type(reader).packed
-        monkeypatch.setattr(
-            type(reader),
-            "packed",
-            lambda self, path, rows, epoch: (
-                read.extend((int(row), epoch) for row in rows),
-                original(self, path, rows, epoch),
-            )[1],
-        )
+        read, packed = [], reader.packed
+
+        def recorded(path, rows, epoch):
+            read.extend((int(row), epoch) for row in rows)
+            return packed(path, rows, epoch)
+
+        monkeypatch.setattr(reader, "packed", recorded)
         loader = make(reader)
         loader.resume_at(2, 3)
         assert list(loader) == [{}] * 5 and list(loader) == [{}] * 5
@@ -672,13 +510,22 @@ class TestRandomNumbers:
 
 
 class TestSettings:
-    def test_from_params(self, make_reader, corpus_file):
-        params = {"type": "declutr", "batch_size": 8, "drop_last": True, "num_workers": 1}
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"batch_size": 8, "drop_last": True, "num_workers": 1},
+            {"max_tokens": 700},
+            {"batch_size": 8, "shuffle": True, "consecutive": True},
+        ],
+    )
+    def test_from_params(self, make_reader, corpus_file, params):
         loader = DataLoader.from_params(
-            Params(params), reader=make_reader(), data_path=str(corpus_file)
+            Params({"type": "declutr", **params}), reader=make_reader(), data_path=str(corpus_file)
         )
-        assert isinstance(loader, DeCLUTRDataLoader) and len(loader) == 3
-        assert not loader.shuffle and loader.num_workers == 1
+        assert isinstance(loader, DeCLUTRDataLoader)
+        unset = {"batch_size": None, "max_tokens": None, "shuffle": False, "consecutive": False}
+        for name, value in {**unset, "num_workers": 0, "drop_last": False, **params}.items():
+            assert getattr(loader, name) == value
 
     def test_max_tokens_of_another_reader_is_refused(self, corpus_file):
         reader = DatasetReader.by_name("text_classification_json")(tokenizer=WhitespaceTokenizer())
@@ -688,9 +535,23 @@ class TestSettings:
         ):
             DeCLUTRDataLoader(reader, str(corpus_file), max_tokens=2)
 
-    @pytest.mark.parametrize("changes", [{"batch_size": 0}, {"num_workers": -1}])
-    def test_numbers_out_of_range(self, make, changes):
-        with pytest.raises(ConfigurationError, match="batch_size must be at least 1 and num_work"):
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"batch_size": 0}, "batch_size must be at least 1 and num_workers at least 0, got 0"),
+            ({"num_workers": -1}, "batch_size must be at least 1 and num_workers at least 0, got"),
+            ({"batch_size": None}, "Got batch_size None and max_tokens None; expected one of"),
+            ({"max_tokens": 700}, "Got batch_size 5 and max_tokens 700; expected one of them"),
+            ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
+            (
+                {"batch_size": None, "max_tokens": 700, "consecutive": True},
+                "consecutive is for batches of equally many documents: set batch_size, and "
+                "max_tokens to null",
+            ),
+        ],
+    )
+    def test_settings_out_of_range_are_refused(self, make, changes, message):
+        with pytest.raises(ConfigurationError, match=message):
             make(**changes)
 
     def test_iterating_needs_a_vocabulary(self, make_reader, corpus_file):
@@ -698,11 +559,9 @@ class TestSettings:
         with pytest.raises(ConfigurationError, match=r"Call index_with\(vocab\) before"):
             next(iter(loader))
 
-    def test_missing_corpus(self, make, tmp_path):
+    def test_a_corpus_without_documents_is_refused(self, make, tmp_path):
         with pytest.raises(ConfigurationError, match=r"Found no documents at '.*missing"):
             len(make(path=tmp_path / "missing.txt"))
-
-    def test_empty_corpus(self, make, tmp_path):
         (tmp_path / "a.txt").touch()
         with pytest.raises(ConfigurationError, match="corpus is empty: not a single row"):
             list(make(path=tmp_path / "a.txt"))

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import Token
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.data.fields import SpansField, TokenIdsField
+from tests.data.batches import as_tensors, assert_same
 
 SPANS = st.lists(
     st.lists(st.integers(0, 399), min_size=1, max_size=9), min_size=1, max_size=5
@@ -38,18 +39,7 @@ def text_field(ids: list[int], indexer, name="tokens") -> TextField:
 
 
 def tensors(*fields) -> dict:
-    batch = Batch([Instance({"spans": field}) for field in fields])
-    batch.index_instances(Vocabulary.empty())
-    return batch.as_tensor_dict()["spans"]
-
-
-def assert_same(got: dict, expected: dict) -> None:
-    assert got.keys() == expected.keys()
-    for name, group in expected.items():
-        assert got[name].keys() == group.keys()
-        for key, tensor in group.items():
-            assert got[name][key].dtype == tensor.dtype, key
-            torch.testing.assert_close(got[name][key], tensor, rtol=0, atol=0)
+    return as_tensors([Instance({"spans": field}) for field in fields])["spans"]
 
 
 class TestEqualsAllenNLP:
@@ -75,19 +65,14 @@ class TestEqualsAllenNLP:
         theirs = ListField([text_field(ids, indexer) for ids in spans])
         theirs.index(Vocabulary.empty())
         ours = spans_field(spans)
-        assert_same(
-            ours.as_tensor(ours.get_padding_lengths()),
-            theirs.as_tensor(theirs.get_padding_lengths()),
-        )
+        got, expected = (one.as_tensor(one.get_padding_lengths()) for one in (ours, theirs))
+        assert_same(got, expected)
 
 
 class TestTensors:
     def test_shapes_and_padding(self):
         group = tensors(spans_field([[5, 6], [7, 8, 9]]), spans_field([[3], [4]]))["tokens"]
-        assert group["token_ids"].tolist() == [
-            [[5, 6, 1], [7, 8, 9]],
-            [[3, 1, 1], [4, 1, 1]],
-        ]
+        assert group["token_ids"].tolist() == [[[5, 6, 1], [7, 8, 9]], [[3, 1, 1], [4, 1, 1]]]
         assert group["mask"].tolist() == [
             [[True, True, False], [True] * 3],
             [[True, False, False]] * 2,
@@ -156,10 +141,7 @@ class TestField:
     def test_lengths(self):
         assert len(spans_field([[5], [6, 7]])) == 2
         assert len(TokenIdsField(*arrays([[5, 6, 7], [0, 0, 0]]))) == 3
-        assert spans_field([[5], [6, 7]]).get_padding_lengths() == {
-            "num_spans": 2,
-            "num_tokens": 2,
-        }
+        assert spans_field([[5], [6, 7]]).get_padding_lengths() == {"num_spans": 2, "num_tokens": 2}
 
     def test_pickling(self):
         for field in (spans_field([[5, 6], [7]]), TokenIdsField(*arrays([[5], [0]]), 1, "x")):

@@ -171,10 +171,7 @@ def test_cls_pooling_and_a_maximum_length_are_exported(train_family, tmp_path: P
             {"seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 16}},
             "the pooler BagOfEmbeddingsEncoder that sums",
         ),
-        (
-            {"seq2vec_encoder": {"type": "lstm", "input_size": 16, "hidden_size": 16}},
-            "the pooler",
-        ),
+        ({"seq2vec_encoder": {"type": "lstm", "input_size": 16, "hidden_size": 16}}, "the pooler"),
         ({"embedder": {"last_layer_only": False}}, "last_layer_only false"),
     ],
 )

@@ -37,6 +37,19 @@ class FakeEncoder:
         return _word_vector(f"{self.content}{word}", self.dimension)
 
 
+class KilledEncoder(FakeEncoder):
+    """A `FakeEncoder` whose process is interrupted after so many texts."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        if len(self.embedded) >= self.after:
+            raise KeyboardInterrupt
+        return super().__call__(texts)
+
+
 class PromptedEncoder(FakeEncoder):
     """A `FakeEncoder` with prompts, as `declutr.Encoder` has them."""
 

@@ -14,9 +14,15 @@ from declutr.inference.bulk import StoredEmbeddings, embed_rows
 from declutr.search import SearchError, SearchIndex, backends, build_index, building
 from declutr.search.backends import BACKENDS, chosen_backend
 from declutr.search.index_files import OtherIndex, structure_file, structure_files
-from tests.search.fakes import FakeEncoder, some_lines
+from tests.search.fakes import FakeEncoder, KilledEncoder, some_lines
 
 LINES = some_lines(60)
+
+
+def build(folder: Path, lines=LINES, encoder=None, **settings):
+    """Build an index that is searched with numpy, unless told otherwise."""
+    settings = {"backend": "numpy", **settings}
+    return build_index(encoder or FakeEncoder(), lines, folder, **settings)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -30,53 +36,41 @@ def files(folder: Path) -> dict[str, bytes]:
 class TestBuilding:
     def test_an_index_stores_unit_embeddings_of_all_lines(self, tmp_path: Path) -> None:
         encoder = FakeEncoder()
-        summary = build_index(encoder, iter(LINES), tmp_path / "index", backend="numpy")
+        summary = build(tmp_path / "index", iter(LINES), encoder)
         stored = StoredEmbeddings(tmp_path / "index" / "embeddings")
         expected = encoder(LINES)
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(stored[:], expected, atol=1e-6)  # nan where it is nan
         assert summary.description.rows == 60 and not summary.kept
         assert summary.embedding.embedded_rows == 60
-        assert sorted(file.name for file in (tmp_path / "index").iterdir()) == [
-            ".lock",
-            "embeddings",
-            "index.json",
-            "left_out.npy",
-            "lines.offsets",
-            "lines.utf8",
-        ]
+        names = [".lock", "embeddings", "index.json", "left_out.npy", "lines.offsets", "lines.utf8"]
+        assert sorted(file.name for file in (tmp_path / "index").iterdir()) == names
 
     def test_a_repeated_build_changes_nothing(self, tmp_path: Path) -> None:
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         before = files(tmp_path)
         encoder = FakeEncoder()
-        summary = build_index(encoder, LINES, tmp_path, backend="numpy")
+        summary = build(tmp_path, LINES, encoder)
         assert summary.kept and not encoder.embedded and files(tmp_path) == before
 
     def test_an_interrupted_build_is_resumed(self, tmp_path: Path) -> None:
-        class Killed(FakeEncoder):
-            def __call__(self, texts):
-                if len(self.embedded) >= 20:
-                    raise KeyboardInterrupt
-                return super().__call__(texts)
-
         with pytest.raises(KeyboardInterrupt):
-            build_index(Killed(), LINES, tmp_path / "index", backend="numpy", shard_rows=10)
+            build(tmp_path / "index", LINES, KilledEncoder(20), shard_rows=10)
         with pytest.raises(SearchError, match=r"is not finished\. Repeat the command"):
             SearchIndex(tmp_path / "index")
         encoder = FakeEncoder()
-        build_index(encoder, LINES, tmp_path / "index", backend="numpy", shard_rows=10)
+        build(tmp_path / "index", LINES, encoder, shard_rows=10)
         assert encoder.embedded == LINES[20:]
-        build_index(FakeEncoder(), LINES, tmp_path / "whole", backend="numpy", shard_rows=10)
+        build(tmp_path / "whole", LINES, shard_rows=10)
         assert files(tmp_path / "index") == files(tmp_path / "whole")
 
     def test_a_change_of_backend_reuses_the_embeddings(self, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         lines = some_lines(500)
-        build_index(FakeEncoder(), lines, tmp_path, backend="faiss", exact_rows=100)
+        build(tmp_path, lines, backend="faiss", exact_rows=100)
         assert (tmp_path / "search.faiss").is_file()
         encoder = FakeEncoder()
-        summary = build_index(encoder, lines, tmp_path, backend="numpy", exact_rows=100)
+        summary = build(tmp_path, lines, encoder, exact_rows=100)
         assert not summary.kept and not encoder.embedded
         assert summary.description.backend == "numpy" and not summary.description.approximate
         assert not (tmp_path / "search.faiss").exists()
@@ -84,7 +78,7 @@ class TestBuilding:
     def test_longer_steps_are_reported(self, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         said: list[str] = []
-        build_index(FakeEncoder(), LINES, tmp_path, backend="faiss", exact_rows=10, say=said.append)
+        build(tmp_path, backend="faiss", exact_rows=10, say=said.append)
         assert "search structure of 55 vectors with faiss" in said[0] and "exact" in said[1]
 
     @pytest.mark.parametrize(
@@ -99,17 +93,17 @@ class TestBuilding:
     def test_other_lines_or_another_model_need_overwrite(
         self, tmp_path: Path, lines, encoder, message
     ) -> None:
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", shard_rows=20)
+        build(tmp_path, shard_rows=20)
         before = files(tmp_path)
         with pytest.raises(SearchError, match=message):
-            build_index(encoder, lines, tmp_path, backend="numpy", shard_rows=20)
+            build(tmp_path, lines, encoder, shard_rows=20)
         assert files(tmp_path) == before and not encoder.embedded
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
-        build_index(encoder, lines, tmp_path, backend="numpy", overwrite=True)
+        build(tmp_path, lines, encoder, overwrite=True)
         assert len(SearchIndex(tmp_path)) == len(lines)
 
     def test_an_unreadable_input_does_not_overwrite(self, tmp_path: Path) -> None:
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         before = files(tmp_path)
 
         def broken():
@@ -117,33 +111,27 @@ class TestBuilding:
             raise OSError("the disk is gone")
 
         with pytest.raises(OSError, match="the disk is gone"):
-            build_index(FakeEncoder(), broken(), tmp_path, backend="numpy", overwrite=True)
+            build(tmp_path, broken(), overwrite=True)
         assert files(tmp_path) == before
 
     def test_an_interrupted_overwrite_leaves_an_unfinished_index(self, tmp_path: Path) -> None:
-        class Killed(FakeEncoder):
-            def __call__(self, texts):
-                raise KeyboardInterrupt
-
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         with pytest.raises(KeyboardInterrupt):
-            build_index(Killed(), ["w1", "w2"], tmp_path, backend="numpy", overwrite=True)
+            build(tmp_path, ["w1", "w2"], KilledEncoder(0), overwrite=True)
         with pytest.raises(SearchError, match="is not finished"):
             SearchIndex(tmp_path)
-        build_index(FakeEncoder(), ["w1", "w2"], tmp_path, backend="numpy")
+        build(tmp_path, ["w1", "w2"])
         assert len(SearchIndex(tmp_path)) == 2
 
     def test_a_second_process_is_refused(self, tmp_path: Path) -> None:
-        with (
-            FileLock(tmp_path / ".lock"),
-            pytest.raises(SearchError, match="Another run is writing to"),
-        ):
-            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        said = "Another run is writing to"
+        with FileLock(tmp_path / ".lock"), pytest.raises(SearchError, match=said):
+            build(tmp_path)
 
     def test_a_file_in_place_of_the_folder_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         with pytest.raises(SearchError, match="is a file, expected a folder"):
-            build_index(FakeEncoder(), LINES, tmp_path / "file", backend="numpy")
+            build(tmp_path / "file")
 
 
 class TestForeignFilesAreKept:
@@ -160,7 +148,7 @@ class TestForeignFilesAreKept:
         (tmp_path / name).write_text('{"name": "an app"}')
         message = rf"is not empty and holds no index of ours \(it has {name.split('/')[0]}\): noth"
         with pytest.raises(SearchError, match=message):
-            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+            build(tmp_path, overwrite=overwrite)
         left = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert left == [tmp_path / name] and left[0].read_text() == '{"name": "an app"}'
 
@@ -170,33 +158,33 @@ class TestForeignFilesAreKept:
         embed_rows(FakeEncoder(), LINES, tmp_path / "embeddings", dimension=16, describe={"a": 1})
         before = files(tmp_path)
         with pytest.raises(SearchError, match="holds no index of ours"):
-            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+            build(tmp_path, overwrite=overwrite)
         assert files(tmp_path) == before
 
     def test_foreign_files_in_an_index_are_kept(self, tmp_path: Path) -> None:
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         theirs = [tmp_path / name for name in ("search.py", "unfinished/thesis.txt", "notes.txt")]
         for file in theirs:
             file.parent.mkdir(exist_ok=True)
             file.write_text("mine")
-        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        build(tmp_path, ["w1"], overwrite=True)
         assert [file.read_text() for file in theirs] == ["mine"] * 3
         assert len(SearchIndex(tmp_path)) == 1
 
     def test_an_index_of_another_release_can_be_overwritten(self, tmp_path: Path) -> None:
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         about = json.loads((tmp_path / "index.json").read_text())
         (tmp_path / "index.json").write_text(json.dumps({**about, "format": 9}))
         with pytest.raises(OtherIndex, match=r"was written by declutr .*--overwrite"):
             SearchIndex(tmp_path)
-        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        build(tmp_path, ["w1"], overwrite=True)
         assert len(SearchIndex(tmp_path)) == 1
 
     def test_files_of_a_killed_build_are_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / ".lock").touch()
         (tmp_path / ".declutr-lines").mkdir()
         (tmp_path / ".declutr-lines" / "lines.utf8.7.new").write_text("w1")
-        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        build(tmp_path)
         assert not (tmp_path / ".declutr-lines").exists()
 
 
@@ -209,7 +197,7 @@ class TestInputsThatAreNoTexts:
     def test_lines_and_queries_must_be_strings(self, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="Expected strings, got NoneType at position 1"):
             build_index(FakeEncoder(), ["w1", None], tmp_path / "index", backend="numpy")  # type: ignore[list-item]
-        build_index(FakeEncoder(), ["w1"], tmp_path / "index", backend="numpy")
+        build(tmp_path / "index", ["w1"])
         index = SearchIndex(tmp_path / "index", FakeEncoder())
         for query in (["w1"], b"w1", None):
             with pytest.raises(TypeError, match="Expected a query, one string, got"):
@@ -224,12 +212,12 @@ class TestNothingToSearchIn:
     def test_an_input_without_text_is_refused(self, tmp_path: Path, lines, message) -> None:
         encoder = FakeEncoder()
         with pytest.raises(SearchError, match=f"There is nothing to search in: {message}"):
-            build_index(encoder, lines, tmp_path / "index", backend="numpy")
+            build(tmp_path / "index", lines, encoder)
         assert not encoder.embedded and not files(tmp_path)
-        build_index(encoder, LINES, tmp_path / "index", backend="numpy")
+        build(tmp_path / "index", LINES, encoder)
         before = files(tmp_path)
         with pytest.raises(SearchError, match=message):
-            build_index(encoder, lines, tmp_path / "index", backend="numpy", overwrite=True)
+            build(tmp_path / "index", lines, encoder, overwrite=True)
         assert files(tmp_path) == before
 
 
@@ -238,21 +226,16 @@ class TestBackends:
         with pytest.raises(SearchError, match="backend 'annoy', expected one of auto, numpy, fai"):
             chosen_backend("annoy")
 
-    @pytest.mark.parametrize(
-        "backend, message",
-        [
-            ("faiss", r"needs the package faiss-cpu.*pip install 'declutr\[search\]'"),
-            ("hnswlib", r"needs the package faiss-cpu.*pip install 'declutr\[search\]'"),
-        ],
-    )
+    @pytest.mark.parametrize("backend", ["faiss", "hnswlib"])
     def test_the_error_for_a_missing_backend_names_the_extra(
-        self, monkeypatch, tmp_path, backend, message
+        self, monkeypatch, tmp_path, backend
     ) -> None:
         monkeypatch.setitem(sys.modules, backend, None)
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
         encoder = FakeEncoder()
+        message = r"needs the package faiss-cpu.*pip install 'declutr\[search\]'"
         with pytest.raises(ImportError, match=message):
-            build_index(encoder, LINES, tmp_path / "index", backend=backend)
+            build(tmp_path / "index", LINES, encoder, backend=backend)
         assert not encoder.embedded
 
     def test_structure_files_lists_the_files_of_all_backends(self, tmp_path: Path) -> None:
@@ -281,7 +264,7 @@ class TestBackends:
         self, monkeypatch, tmp_path, caplog
     ) -> None:
         pytest.importorskip("faiss")
-        build_index(FakeEncoder(), LINES, tmp_path, backend="faiss")
+        build(tmp_path, backend="faiss")
         expected = SearchIndex(tmp_path, FakeEncoder()).search("w1")
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
         with caplog.at_level(logging.WARNING):
@@ -292,7 +275,7 @@ class TestBackends:
 class TestOpening:
     @pytest.fixture
     def index(self, tmp_path: Path) -> Path:
-        build_index(FakeEncoder(), LINES, tmp_path / "index", backend="numpy", shard_rows=20)
+        build(tmp_path / "index", shard_rows=20)
         return tmp_path / "index"
 
     def test_a_missing_index_is_reported(self, tmp_path: Path) -> None:

@@ -69,10 +69,8 @@ def test_the_user_can_choose_the_prompts(tmp_path: Path) -> None:
     assert encoder.embedded[-1] == "mine: w3"
     index.search("w3")  # the prompt of the encoder applies to lines only
     assert encoder.embedded[-1] == "q: w3"
-    for asked, expected in (
-        ({"prompt": "other: "}, "other: w3"),
-        ({"prompt_name": "passage"}, "p: w3"),
-    ):
+    choices = {"other: w3": {"prompt": "other: "}, "p: w3": {"prompt_name": "passage"}}
+    for expected, asked in choices.items():
         SearchIndex(tmp_path, encoder, **asked).search("w3")
         assert encoder.embedded[-1] == expected
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,11 +46,9 @@ class TestExact:
             assert as_pairs(hits) == expected
             assert [hit.text for hit in hits] == [LINES[row] for row, _ in expected]
 
-    def test_defaults_to_ten(self, tmp_path: Path, backend: str) -> None:
-        assert len(built(tmp_path, backend).search("w1")) == 10
-
     def test_blank_and_broken_lines_are_never_hits(self, tmp_path: Path, backend: str) -> None:
         index = built(tmp_path, backend)
+        assert len(index.search("w1")) == 10
         hits = index.search("w1", k=len(LINES))
         searchable = {row for row, line in enumerate(LINES) if line.strip() and line != "broken"}
         assert {hit.row for hit in hits} == searchable and len(hits) == len(searchable)
@@ -76,34 +75,41 @@ class TestExact:
             assert hit.score == pytest.approx(1, abs=1e-6) and hit.score <= 1
 
 
-@pytest.mark.parametrize("backend", APPROXIMATE)
-class TestApproximate:
-    @pytest.fixture
-    def lines(self) -> list[str]:
-        return MANY
+@pytest.fixture(scope="module", params=APPROXIMATE)
+def graph(request, tmp_path_factory) -> tuple[str, Path]:
+    """Build an approximate index of `MANY` once, and return its backend and folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    built(folder, request.param, MANY, exact_rows=1000)
+    return request.param, folder
 
-    def test_most_nearest_lines_are_found_and_recall_is_reported(
-        self, tmp_path, backend, lines
-    ) -> None:
-        index = built(tmp_path, backend, lines, exact_rows=1000)
+
+@pytest.fixture
+def copy_of_graph(graph, tmp_path) -> tuple[str, Path]:
+    return graph[0], shutil.copytree(graph[1], tmp_path / "copy")
+
+
+def opened(folder: Path, **settings) -> SearchIndex:
+    return SearchIndex(folder, FakeEncoder(), **settings)
+
+
+class TestApproximate:
+    def test_most_nearest_lines_are_found_and_recall_is_reported(self, graph) -> None:
+        backend, folder = graph
+        index, exact = opened(folder), opened(folder, exact=True)
         about = index.description
         assert about.approximate and about.backend == backend
         assert searcher.TARGET <= about.recall <= 1 and about.effort >= 1
-        exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
-        queries = [line for line in lines if line.strip() and line != "broken"][::60]
+        queries = [line for line in MANY if line.strip() and line != "broken"][::60]
+        assert as_pairs(exact.search(queries[0])) == naive(FakeEncoder(), MANY, queries[0], 10)
         shares = []
         for query in queries:
-            best = exact.search(query)
-            if not shares:
-                assert as_pairs(best) == naive(FakeEncoder(), lines, query, 10)
-            lowest = best[-1].score - 1e-6
+            lowest = exact.search(query)[-1].score - 1e-6
             shares.append(np.mean([hit.score >= lowest for hit in index.search(query)]))
         assert np.mean(shares) > 0.9
 
     @pytest.mark.parametrize("k", [100, 400, 2500, 5000])
-    def test_as_many_hits_as_asked_for_are_found(self, tmp_path, backend, lines, k) -> None:
-        index = built(tmp_path, backend, lines, exact_rows=1000)
-        exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
+    def test_as_many_hits_as_asked_for_are_found(self, graph, k) -> None:
+        index, exact = opened(graph[1]), opened(graph[1], exact=True)
         shares = []
         for query in ("w1 w2 w3", "w7", "something else"):
             hits, best = index.search(query, k), exact.search(query, k)
@@ -111,49 +117,50 @@ class TestApproximate:
             shares.append(np.mean([hit.score >= best[-1].score - 1e-6 for hit in hits]))
         assert np.mean(shares) > (0.9 if k < 2500 else 0.9999)
 
-    def test_blank_lines_are_never_hits(self, tmp_path, backend, lines) -> None:
-        index = built(tmp_path, backend, lines, exact_rows=1000)
+    def test_blank_lines_are_never_hits(self, graph) -> None:
         for query in ("broken w", "w1"):
-            assert all(hit.text.strip() not in ("", "broken") for hit in index.search(query, 50))
+            hits = opened(graph[1]).search(query, 50)
+            assert all(hit.text.strip() not in ("", "broken") for hit in hits)
 
-    def test_a_reopened_index_gives_the_same_hits(self, tmp_path, backend, lines) -> None:
-        first = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
-        assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 20) == first
+    def test_a_reopened_index_gives_the_same_hits(self, graph) -> None:
+        assert opened(graph[1]).search("w1 w2", 20) == opened(graph[1]).search("w1 w2", 20)
 
-    def test_a_missing_search_structure_is_reported_and_rebuilt(
-        self, tmp_path, backend, lines
+    @pytest.mark.parametrize("damage", ["missing", "damaged"])
+    def test_a_search_structure_that_cannot_be_read_is_reported_and_rebuilt(
+        self, copy_of_graph, damage
     ) -> None:
-        index = built(tmp_path, backend, lines, exact_rows=1000)
-        (tmp_path / f"search.{backend}").unlink()
-        with pytest.raises(SearchError, match=f"search.{backend}' is missing. Repeat"):
-            index.search("w1")
-        assert built(tmp_path, backend, lines, exact_rows=1000).search("w1")
+        backend, folder = copy_of_graph
+        file = folder / f"search.{backend}"
+        flipped(file, 8 * 5000) if damage == "damaged" else file.unlink()
+        with pytest.raises(SearchError, match=rf"search.{backend}' is {damage}.* Repeat"):
+            opened(folder).search("w1")
+        again = build_index(FakeEncoder(), MANY, folder, backend=backend, exact_rows=1000)
+        assert not again.kept and opened(folder).search("w1")
 
+    @pytest.mark.parametrize("graph", ["hnswlib"], indirect=True)
     @pytest.mark.parametrize("writable", [True, False])
-    def test_a_graph_written_by_hnswlib_is_rebuilt(
-        self, tmp_path, backend, lines, writable, caplog, monkeypatch
-    ) -> None:
+    def test_a_graph_written_by_hnswlib_is_rebuilt(self, copy_of_graph, writable, caplog) -> None:
         """Releases up to 1.8 wrote such graphs, with matching checksums and description."""
-        if backend != "hnswlib":
-            pytest.skip("Other structures are what they were.")
-        expected = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
-        file = tmp_path / "search.hnswlib"
+        _, folder = copy_of_graph
+        expected = opened(folder).search("w1 w2", 20)
+        file = folder / "search.hnswlib"
         file.write_bytes(bytes(8) + (3000).to_bytes(8, "little") + bytes(5000))
-        about = IndexDescription.load(tmp_path)
+        about = IndexDescription.load(folder)
         sums = {**about.checksums, file.name: file_checksums(file)}
-        replace(about, effort=99, checksums=sums).save(tmp_path)
+        replace(about, effort=99, checksums=sums).save(folder)
         if not writable:
-            (tmp_path / ".lock").unlink(missing_ok=True)
-            (tmp_path / ".lock").mkdir()
+            (folder / ".lock").unlink(missing_ok=True)
+            (folder / ".lock").mkdir()
         with caplog.at_level(logging.WARNING):
-            found = SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 20)
+            found = opened(folder).search("w1 w2", 20)
         assert "of an earlier release, which wrote it with hnswlib" in caplog.text
         assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected])
         caplog.clear()
-        again = SearchIndex(tmp_path, FakeEncoder())
+        again = opened(folder)
         assert again.search("w1 w2", 20) == found
         assert (again.description.effort != 99) == writable == (not caplog.text)
 
+    @pytest.mark.parametrize("backend", APPROXIMATE)
     def test_lines_that_are_all_equal_are_found(self, tmp_path, backend) -> None:
         index = built(tmp_path, backend, ["w1"] * 1000, exact_rows=500)
         assert index.description.recall == 1
@@ -293,18 +300,18 @@ class TestQueries:
     def index(self, tmp_path: Path) -> SearchIndex:
         return built(tmp_path, "numpy", LINES[:30])
 
-    @pytest.mark.parametrize("query", ["", "  \n"])
-    def test_an_empty_query_is_refused(self, index: SearchIndex, query: str) -> None:
-        with pytest.raises(SearchError, match="Got an empty query, expected some text"):
-            index.search(query)
-
-    def test_the_number_of_hits_must_be_positive(self, index: SearchIndex) -> None:
-        with pytest.raises(SearchError, match="at least 1 line to be looked for, got k = 0"):
-            index.search("w1", 0)
-
-    def test_a_query_without_a_finite_embedding_is_refused(self, index: SearchIndex) -> None:
-        with pytest.raises(SearchError, match="embedding of this query is not finite"):
-            index.search("broken")
+    @pytest.mark.parametrize(
+        ("query", "k", "message"),
+        [
+            ("", 10, "Got an empty query, expected some text"),
+            ("  \n", 10, "Got an empty query, expected some text"),
+            ("w1", 0, "at least 1 line to be looked for, got k = 0"),
+            ("broken", 10, "embedding of this query is not finite"),
+        ],
+    )
+    def test_a_wrong_query_is_refused(self, index: SearchIndex, query, k, message) -> None:
+        with pytest.raises(SearchError, match=message):
+            index.search(query, k)
 
     def test_an_embedding_can_be_the_query(self, index: SearchIndex) -> None:
         vector = FakeEncoder()(["w1 w2"])[0]
@@ -342,19 +349,6 @@ class TestDamaged:
             path.write_bytes(sound)
         assert refused >= 0.6 * tried if name.endswith("json") else refused == tried
 
-    @pytest.mark.parametrize("backend", APPROXIMATE)
-    def test_a_damaged_search_structure_is_reported_and_rebuilt(
-        self, tmp_path: Path, backend: str
-    ) -> None:
-        built(tmp_path, backend, MANY, exact_rows=1000)
-        flipped(tmp_path / f"search.{backend}", 8 * 5000)
-        with pytest.raises(
-            SearchError, match=rf"search.{backend}' is damaged: .* Repeat the command"
-        ):
-            SearchIndex(tmp_path, FakeEncoder()).search("w1")
-        assert not build_index(FakeEncoder(), MANY, tmp_path, backend=backend, exact_rows=1000).kept
-        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
-
     @pytest.mark.parametrize("name", FILES)
     def test_a_repeated_build_repairs_damage(self, tmp_path: Path, name: str) -> None:
         expected = built(tmp_path, "numpy").search("w1 w2")
@@ -379,9 +373,8 @@ class TestDamaged:
         built(tmp_path, "numpy")
         (tmp_path / "index.json").unlink()
         manifest = tmp_path / "embeddings" / "manifest.json"
-        manifest.write_text(
-            manifest.read_text().replace('"rows"', '"rows" ', 1).replace("16", "17", 1)
-        )
+        content = manifest.read_text()
+        manifest.write_text(content.replace('"rows"', '"rows" ', 1).replace("16", "17", 1))
         with pytest.raises(SearchError, match=r"is damaged.*--overwrite"):
             built(tmp_path, "numpy")
         built(tmp_path, "numpy", overwrite=True)

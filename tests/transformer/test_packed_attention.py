@@ -12,16 +12,14 @@ from torch.nn.functional import scaled_dot_product_attention as attention
 from torch.utils.checkpoint import checkpoint
 
 from declutr.transformer import text_by_text_attention
-from declutr.transformer.packed_attention import (
-    CannotPack,
-    PackedAttention,
-    recomputation_contexts,
-)
+from declutr.transformer.packed_attention import CannotPack, PackedAttention, recomputation_contexts
 from declutr.transformer.packing import Packing
 from tests.reference_kernels import as_on_a_gpu
+from tests.transformer import texts_alone
+from tests.transformer.texts_alone import HEADS, assert_all_close
 
 LENGTHS = [3, 7, 7, 1, 5, 7]
-HEADS, WIDTH = 2, 4
+WIDTH = 4
 
 
 def packing_of(lengths: list[int]) -> Packing:
@@ -29,16 +27,11 @@ def packing_of(lengths: list[int]) -> Packing:
 
 
 def inputs(lengths: list[int] = LENGTHS, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Return query, key and value `(1, H, T, D)` in the memory layout of transformers."""
-    torch.manual_seed(0)
-    shape = (1, sum(lengths), HEADS, WIDTH)
-    return [torch.randn(shape, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+    return texts_alone.inputs(lengths, dtype, WIDTH)
 
 
-def one_by_one(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
-    """Return attention over each text alone."""
-    texts = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
-    return torch.cat([attention(*text) for text in texts], dim=2)
+def one_by_one(*tensors: Tensor, lengths: list[int] = LENGTHS) -> Tensor:
+    return texts_alone.one_by_one(tensors, packing_of(lengths).lengths)
 
 
 def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
@@ -54,23 +47,19 @@ def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
 )
 def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     tensors = inputs(lengths)
-    expected = one_by_one(*tensors, packing_of(lengths).lengths)
+    expected = one_by_one(*tensors, lengths=lengths)
     got = packed(lengths)(*tensors)
     assert torch.allclose(got, expected, atol=1e-12)
     weights = torch.randn_like(expected)
-    for one, other in zip(
-        torch.autograd.grad((got * weights).sum(), tensors),
-        torch.autograd.grad((expected * weights).sum(), tensors),
-        strict=True,
-    ):
-        assert torch.allclose(one, other, atol=1e-10)
+    gradients = (torch.autograd.grad((one * weights).sum(), tensors) for one in (got, expected))
+    assert_all_close(*gradients, atol=1e-10)
 
 
 def test_the_scale_is_used() -> None:
     tensors = inputs()
     got = packed(LENGTHS, scale=0.1)(*tensors)
     again = [tensors[0] * 0.1 * WIDTH**0.5, *tensors[1:]]
-    assert torch.allclose(got, one_by_one(*again, packing_of(LENGTHS).lengths))
+    assert torch.allclose(got, one_by_one(*again))
 
 
 def test_gradcheck() -> None:
@@ -93,6 +82,7 @@ def test_dropout_keeps_or_drops_a_probability() -> None:
     lengths = [WIDTH, WIDTH]
     query, key, _ = inputs(lengths)
     units = torch.eye(WIDTH, dtype=query.dtype).repeat(2, 1).expand_as(query)
+    assert not packed(lengths, dropout_p=1.0)(query, key, units).any()
     whole, dropped = (packed(lengths, dropout_p=p)(query, key, units) for p in (0.0, 0.25))
     kept = dropped != 0
     assert 0 < kept.double().mean() < 1
@@ -107,19 +97,13 @@ def test_dropout_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.Mo
         torch.manual_seed(0)
         output = packed([301, 20, 20], dropout_p=0.3)(*tensors)
         found.append([output, *torch.autograd.grad(output.sin().sum(), tensors)])
-    for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, atol=1e-12)
+    assert_all_close(*found, atol=1e-12)
 
 
 def test_inputs_need_not_be_contiguous() -> None:
     tensors = [tensor.repeat_interleave(2, dim=-1)[..., ::2] for tensor in inputs()]
     output = packed(LENGTHS)(*tensors)
-    assert torch.allclose(output, one_by_one(*inputs(), packing_of(LENGTHS).lengths))
-
-
-def test_dropout_of_everything_gives_zeros() -> None:
-    tensors = inputs()
-    assert not packed(LENGTHS, dropout_p=1.0)(*tensors).any()
+    assert torch.allclose(output, one_by_one(*inputs()))
 
 
 def test_dropout_follows_the_seed() -> None:
@@ -136,12 +120,11 @@ def test_bfloat16_under_autocast() -> None:
     tensors = inputs(dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = packed(LENGTHS)(*tensors)
-    exact = one_by_one(*(t.double() for t in tensors), packing_of(LENGTHS).lengths)
+    exact = one_by_one(*(t.double() for t in tensors))
     assert got.dtype == torch.bfloat16
     assert torch.allclose(got.double(), exact, atol=3e-2)
     gradients = (torch.autograd.grad(output.sum(), tensors) for output in (got, exact))
-    for one, other in zip(*gradients, strict=True):
-        assert torch.allclose(one, other, atol=3e-2)
+    assert_all_close(*gradients, atol=3e-2)
 
 
 def test_autocast_casts_inputs_to_one_dtype() -> None:
@@ -193,17 +176,12 @@ def test_recomputed_attention_stays_within_texts() -> None:
         tensors = inputs()
         with PackedAttention(packing_of(LENGTHS)):
             if again:
-                output = checkpoint(
-                    lambda *t: attention(*t, dropout_p=0.3).sin(),
-                    *tensors,
-                    use_reentrant=False,
-                    context_fn=recomputation_contexts,
-                )
+                options = {"use_reentrant": False, "context_fn": recomputation_contexts}
+                output = checkpoint(lambda *t: attention(*t, dropout_p=0.3), *tensors, **options)
             else:
-                output = attention(*tensors, dropout_p=0.3).sin()
-        gradients.append(torch.autograd.grad(output.sum(), tensors))
-    for plain, recomputed in zip(*gradients, strict=True):
-        assert torch.allclose(plain, recomputed)
+                output = attention(*tensors, dropout_p=0.3)
+        gradients.append(torch.autograd.grad(output.sin().sum(), tensors))
+    assert_all_close(*gradients)
 
 
 # --------------------------------------------------------------------------- kernels, compilation
@@ -218,7 +196,7 @@ def kernels() -> Iterator[Counter[str]]:
 def test_the_dtype_decides_about_the_kernel(kernels: Counter[str]) -> None:
     tensors = inputs(dtype=torch.float32)
     got = packed(LENGTHS)(*tensors)
-    assert torch.allclose(got, one_by_one(*tensors, packing_of(LENGTHS).lengths), atol=1e-6)
+    assert torch.allclose(got, one_by_one(*tensors), atol=1e-6)
     assert kernels == {"efficient for a gradient": 1}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert packed(LENGTHS)(*tensors).dtype == torch.bfloat16
@@ -239,9 +217,8 @@ class Encoder(torch.nn.Module):
     def forward(self, row: Tensor) -> Tensor:
         for layer in self.layers:
             heads = (part.view(1, -1, HEADS, 8) for part in layer(row).chunk(3, dim=-1))
-            row = row + attention(*(part.transpose(1, 2) for part in heads)).transpose(
-                1, 2
-            ).flatten(2)
+            attended = attention(*(part.transpose(1, 2) for part in heads))
+            row = row + attended.transpose(1, 2).flatten(2)
         return row
 
 
@@ -310,10 +287,5 @@ def test_torchs_kernel_in_bfloat16_is_used_on_processors_with_amx(monkeypatch, a
         query, key, value, torch.tensor([0, 20, 60]), dropout_p=0.0, scale=8**-0.5
     )
     assert len(calls) == (2 if amx else 0)
-    expected = [
-        torch.nn.functional.scaled_dot_product_attention(
-            *(tensor.float()[:, :, start:end] for tensor in (query, key, value))
-        )
-        for start, end in ((0, 20), (20, 60))
-    ]
-    torch.testing.assert_close(attended.float(), torch.cat(expected, dim=2), atol=0.02, rtol=0.02)
+    expected = texts_alone.one_by_one([one.float() for one in (query, key, value)], (20, 40))
+    torch.testing.assert_close(attended.float(), expected, atol=0.02, rtol=0.02)

@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from declutr.transformer import memory_efficient_attention
 from declutr.transformer.variable_length_kernels import Kernels, attend, kernels_of
 from tests.reference_kernels import registered
+from tests.transformer import texts_alone
+from tests.transformer.texts_alone import assert_all_close, one_by_one
 
-HEADS, LENGTHS = 2, [5, 3, 3, 1]
+LENGTHS = [5, 3, 3, 1]
 STARTS = torch.tensor([0, 5, 8, 11, 12], dtype=torch.int32)
 
 # The signatures of torch's operators, by the first release that has them.
@@ -48,10 +50,7 @@ SIGNATURES = {
 
 
 def inputs(dtype: torch.dtype = torch.float32, width: int = 8) -> list[Tensor]:
-    """Return query, key and value `(1, H, T, D)` in the memory layout of transformers."""
-    torch.manual_seed(0)
-    shape = (1, sum(LENGTHS), HEADS, width)
-    return [torch.randn(shape).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+    return texts_alone.inputs(LENGTHS, dtype, width)
 
 
 ALL = Kernels(flash=True, efficient=True, efficient_in_bfloat16=True)
@@ -119,19 +118,15 @@ def test_equals_attention_over_each_text(dtype: torch.dtype, width: int, flash: 
         weights = torch.randn(got.shape)
         gradients = torch.autograd.grad((got * weights).sum(), tensors)
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    texts = zip(*(tensor.split(LENGTHS, dim=2) for tensor in exact), strict=True)
-    expected = torch.cat([scaled_dot_product_attention(*t, scale=0.3) for t in texts], dim=2)
+    expected = one_by_one(exact, LENGTHS, scale=0.3)
     rounding = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 8e-2}[dtype]
     assert got.dtype == dtype and torch.allclose(got.double(), expected, atol=rounding)
-    for one, other in zip(
-        gradients, torch.autograd.grad((expected * weights).sum(), exact), strict=True
-    ):
-        assert torch.allclose(one.double(), other, rtol=rounding, atol=2 * rounding)
+    right = torch.autograd.grad((expected * weights).sum(), exact)
+    gradients = [gradient.double() for gradient in gradients]
+    assert_all_close(gradients, right, rtol=rounding, atol=2 * rounding)
     by_flash = flash and dtype != torch.float32 and width < 200
-    both = ("flash", "flash backward")
-    assert tuple(calls) == (
-        both if by_flash else ("efficient for a gradient", "efficient backward")
-    )
+    by_efficient = ("efficient for a gradient", "efficient backward")
+    assert tuple(calls) == (("flash", "flash backward") if by_flash else by_efficient)
 
 
 def test_nothing_is_kept_where_there_is_no_gradient() -> None:
@@ -151,10 +146,10 @@ def test_dropout_is_the_same_when_computed_again(dtype: torch.dtype) -> None:
         for again in (False, True):
             tensors = inputs(dtype)
             torch.manual_seed(1)
-            if again:
-                output = checkpoint(run, *tensors, dropout_p=0.4, use_reentrant=False)
-            else:
-                output = run(*tensors, dropout_p=0.4)
+            attended = partial(run, dropout_p=0.4)
+            output = (
+                checkpoint(attended, *tensors, use_reentrant=False) if again else attended(*tensors)
+            )
             gradients.append(torch.autograd.grad(output.float().sin().sum(), tensors))
         without = torch.autograd.grad(run(*tensors).float().sin().sum(), tensors)
     for one, other, third in zip(*gradients, without, strict=True):

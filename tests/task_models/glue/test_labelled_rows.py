@@ -1,14 +1,29 @@
-"""Every published layout gives its texts and labels; errors name the file and line."""
+"""Every published layout gives its texts and labels; errors name the file and line.
+
+Files are tiny and have the layouts of GLUE and SentEval; the rows are made up.
+"""
 
 import gzip
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from declutr.corpus.documents import SourceError
-from declutr.task_models.glue.labelled_rows import LabelledRow, read_labelled_rows
+from declutr.evaluation.tasks.classification import BINARY
+from declutr.task_models.glue.labelled_rows import (
+    OF_CLASSES,
+    SENTEVAL_TASKS,
+    LabelledRow,
+    fraction_of_rows,
+    read_labelled_rows,
+    read_senteval_rows,
+)
 from declutr.task_models.glue.layouts import LAYOUTS, own_layout
 from tests.task_models.glue.published_files import HEADERS, ROWS, published
 
@@ -90,9 +105,8 @@ class TestUnusableRows:
 
     def test_a_wrong_number_of_columns_is_an_error_if_strict(self, write):
         file = write("train.tsv", self.BROKEN)
-        with pytest.raises(
-            SourceError, match=r"line 4 has 2 column\(s\), expected 6 .* set strict"
-        ):
+        said = r"line 4 has 2 column\(s\), expected 6 .* set strict"
+        with pytest.raises(SourceError, match=said):
             read_labelled_rows([file], LAYOUTS["qqp"], "QQP", strict=True)
 
     def test_files_without_a_header_are_read(self, write):
@@ -116,16 +130,14 @@ class TestUnusableRows:
 class TestErrors:
     def test_a_wrong_label_is_refused(self, write):
         file = write("train.tsv", published("rte").replace("not_entailment", "maybe"))
-        with pytest.raises(
-            SourceError,
-            match=r"train\.tsv', line 2: the label is 'maybe', expected one of entailment, not_ent",
-        ):
+        said = r"train\.tsv', line 2: the label is 'maybe', expected one of entailment, not_ent"
+        with pytest.raises(SourceError, match=said):
             read_labelled_rows([file], LAYOUTS["rte"], "it")
 
     def test_a_missing_column_is_refused(self, write):
         file = write("train.tsv", published("sst-2"))
         with pytest.raises(
-            SourceError, match=r"line 1: no column 'sentence1' or 'premise', found 2"
+            SourceError, match="line 1: no column 'sentence1' or 'premise', found 2"
         ):
             read_labelled_rows([file], LAYOUTS["rte"], "it")
         lines = write("train.jsonl", '{"sentence": "x"}\n')
@@ -175,3 +187,127 @@ class TestOwnFiles:
         layout = own_layout(("text",), "kind", False, None)
         with pytest.raises(SourceError, match=r"no column 'kind', found \['text'\]"):
             read_labelled_rows([write(name, content)], layout, "it")
+
+
+class TestQuestions:
+    def test_the_coarse_class_is_the_label(self, write):
+        content = "DESC:manner How did ka lo : mi ?\nLOC:city Wh\xe9re is tu ?\n"
+        for encoding in ("latin-1", "utf-16"):
+            assert read_senteval_rows("trec", write("train.label", content.encode(encoding))) == [
+                LabelledRow(0, ("How did ka lo : mi ?",), "DESC"),
+                LabelledRow(1, ("Whére is tu ?",), "LOC"),
+            ]
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (
+                "DESC:x How ?\nWHAT:ever Why ?\n",
+                r"train\.label, line 2: got the label 'WHAT', e",
+            ),
+            (
+                "LOC:city Wh\xe9re ?\n".encode() + b"LOC:city \xff ?\n",
+                r"train\.label, line 2: byte 10 .0xFF. is not UTF-8",
+            ),
+            ("How did it begin ?\n", "line 1: expected 2 fields, got 1 in 'How did"),
+            ("", r"train\.label is empty"),
+        ],
+        ids=["unknown-class", "bad-byte", "no-class", "empty"],
+    )
+    def test_a_wrong_file_is_refused(self, write, content, message):
+        with pytest.raises(SourceError, match=message):
+            read_senteval_rows("trec", write("train.label", content))
+
+    def test_a_missing_file_is_refused(self, tmp_path):
+        with pytest.raises(SourceError, match="Found no documents at"):
+            read_senteval_rows("trec", tmp_path / "train.label")
+
+
+class TestFilesOfClasses:
+    def test_the_classes_are_those_of_the_evaluation(self):
+        assert sorted(OF_CLASSES) == sorted(name.lower() for name in BINARY)
+        assert set(OF_CLASSES) < set(SENTEVAL_TASKS)
+
+    @pytest.mark.parametrize("task", OF_CLASSES)
+    def test_each_class_has_a_file(self, tmp_path, task):
+        first, second = BINARY[task.upper()][:2]
+        (tmp_path / first).write_text("ka  lo\nmi \n")
+        (tmp_path / second).write_text("tu\n")
+        assert read_senteval_rows(task, str(tmp_path)) == [
+            LabelledRow(0, ("ka lo",), "1"),
+            LabelledRow(1, ("mi",), "1"),
+            LabelledRow(2, ("tu",), "0"),
+        ]
+
+    def test_one_missing_file_is_refused(self, tmp_path):
+        (tmp_path / "rt-polarity.pos").write_text("ka\n")
+        with pytest.raises(SourceError, match=r"rt-polarity\.neg"):
+            read_senteval_rows("mr", tmp_path)
+
+    def test_a_path_that_is_not_a_folder_is_refused(self, write, tmp_path):
+        said = r"'mr' is read from a folder with rt-polarity\.pos and rt-pol"
+        for path in (write("rt-polarity.pos", "ka\n"), [tmp_path], None):
+            with pytest.raises(SourceError, match=said):
+                read_senteval_rows("mr", path)
+
+
+classes = st.lists(st.sampled_from("abc"), min_size=1, max_size=80)
+fractions = st.floats(0.001, 1)
+seeds = st.integers(0, 2**32)
+
+
+class TestClasses:
+    @given(labels=classes, fraction=fractions, seed=seeds)
+    def test_each_class_keeps_its_share_and_at_least_one_row(self, labels, fraction, seed):
+        chosen = fraction_of_rows(labels, fraction, seed)
+        assert chosen == sorted(set(chosen)) == fraction_of_rows(labels, fraction, seed)
+        taken = Counter(labels[row] for row in chosen)
+        for label, count in Counter(labels).items():
+            assert taken[label] >= 1 and abs(taken[label] - max(1, fraction * count)) <= 0.5
+
+    @given(labels=classes, pair=st.tuples(fractions, fractions), seed=seeds)
+    def test_a_smaller_fraction_is_part_of_a_larger_one(self, labels, pair, seed):
+        smaller, larger = (fraction_of_rows(labels, one, seed) for one in sorted(pair))
+        assert set(smaller) <= set(larger)
+
+    @given(labels=classes, seed=seeds)
+    def test_a_fraction_of_1_keeps_all_rows(self, labels, seed):
+        assert fraction_of_rows(labels, 1, seed) == list(range(len(labels)))
+
+    def test_another_seed_chooses_others(self):
+        labels = ["a", "b"] * 100
+        draws = {tuple(fraction_of_rows(labels, 0.1, seed)) for seed in range(10)}
+        assert len(draws) == 10
+
+    def test_every_row_is_as_likely(self):
+        labels = ["a"] * 10 + ["b"] * 30
+        times = Counter(row for seed in range(600) for row in fraction_of_rows(labels, 0.2, seed))
+        assert min(times[row] for row in range(40)) > 80  # 120 expected, deviation about 10
+
+
+class TestScores:
+    def test_every_tenth_of_the_scores_keeps_its_share(self):
+        scores = np.random.default_rng(0).permutation(200) / 40.0
+        chosen = scores[fraction_of_rows(scores.tolist(), 0.1, 0)]
+        assert np.histogram(chosen, bins=10, range=(0, 5))[0].tolist() == [2] * 10
+
+    @given(
+        scores=st.lists(st.sampled_from([0.0, 1.5, 5.0]) | st.floats(0, 5), min_size=1),
+        fraction=fractions,
+    )
+    def test_any_scores_can_be_divided(self, scores, fraction):
+        chosen = fraction_of_rows(scores, fraction, 0)
+        assert 1 <= len(chosen) <= len(scores) and abs(len(chosen) - fraction * len(scores)) <= 10
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.5, 10, float("nan")])
+def test_a_fraction_out_of_range_is_refused(fraction):
+    with pytest.raises(
+        ValueError, match=r"expected a share above 0 and at most 1, such as 0\.1 for"
+    ):
+        fraction_of_rows(["a"], fraction, 0)
+
+
+def test_missing_labels_are_refused():
+    with pytest.raises(ValueError, match="There are no labels"):
+        fraction_of_rows([], 0.1, 0)

@@ -9,7 +9,7 @@ import torch
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
@@ -17,6 +17,7 @@ from allennlp.predictors import Predictor
 import declutr.plugin  # noqa: F401
 from declutr.task_models.glue import GlueReader
 from declutr.task_models.glue.reader import TASKS
+from tests.data.batches import as_tensors
 from tests.task_models.glue.published_files import ROWS, published
 
 
@@ -71,9 +72,7 @@ class TestInstances:
 
     def test_scores_are_floats(self, make, tmp_path):
         instances = list(make(task="sts-b", with_ids=True).read(write(tmp_path, "sts-b")))
-        batch = Batch(instances)
-        batch.index_instances(Vocabulary.empty())
-        tensors = batch.as_tensor_dict()
+        tensors = as_tensors(instances)
         torch.testing.assert_close(tensors["label"], torch.tensor([3.8, 5.0]))
         assert tensors["ids"].tolist() == [0, 1] and tensors["ids"].dtype == torch.int64
 
@@ -155,18 +154,9 @@ class TestSharding:
 class TestSettings:
     def test_a_reader_is_built_from_params(self, checkpoint):
         transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
-        reader = DatasetReader.from_params(
-            Params(
-                {
-                    "type": "glue",
-                    "tokenizer": dict(transformer),
-                    "token_indexers": {"tokens": dict(transformer)},
-                    "texts": [1, 2],
-                    "label": 0,
-                    "labels": "score",
-                }
-            )
-        )
+        of_words = {"tokenizer": transformer, "token_indexers": {"tokens": dict(transformer)}}
+        settings = {"type": "glue", "texts": [1, 2], "label": 0, "labels": "score", **of_words}
+        reader = DatasetReader.from_params(Params(settings))
         assert reader._layout.texts == ((1,), (2,)) and reader._layout.label == (0,)
         assert reader._layout.header is False
 
@@ -180,10 +170,7 @@ class TestSettings:
             ({"texts": "a", "label": "b", "labels": "rank"}, "Unknown labels 'rank'"),
             ({"texts": "a", "labels": "score"}, "no label says in which column they are"),
             ({"texts": -1}, "Columns are numbered from 0, got -1"),
-            (
-                {"texts": "a", "header": False},
-                r"Columns have names only with a header, got \['a'\]",
-            ),
+            ({"texts": "a", "header": False}, r"have names only with a header, got \['a'\]"),
             ({"texts": "a", "label": 1}, r"got \['a'\] and \[1\]"),
         ],
     )

@@ -40,23 +40,3 @@ def model_config(**changes: Any) -> dict[str, Any]:
         "image_width": WIDTH,
         **changes,
     }
-
-
-def run_config(file: Path, **changes: Any) -> dict[str, Any]:
-    return {
-        "random_seed": 1,
-        "numpy_seed": 1,
-        "pytorch_seed": 1,
-        "dataset_reader": {"type": "image_text"},
-        "train_data_path": str(file),
-        "validation_data_path": str(file),
-        "model": model_config(),
-        "data_loader": {"batch_size": 16, "shuffle": True},
-        "trainer": {
-            "optimizer": {"type": "adam", "lr": 0.02},
-            "num_epochs": 30,
-            "cuda_device": -1,
-            "validation_metric": "+rsum",
-        },
-        **changes,
-    }

@@ -9,33 +9,26 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, Vocabulary
-from allennlp.models import Model, load_archive
+from allennlp.data import Instance
+from allennlp.models import load_archive
 
-import declutr.plugin  # noqa: F401
 from declutr.task_models.image_text import ImageText, ImageTextReader
 from declutr.task_models.image_text.matching import recalls, retrieval_ranks
-from tests import two_processes
-from tests.task_models.image_text.pairs import WIDTH, model_config, run_config, write_pairs
+from tests.task_models import models
+from tests.task_models.image_text.pairs import WIDTH, model_config, write_pairs
+from tests.task_models.models import run_config, tensors
 
 
-def built(file: Path, **changes: Any) -> tuple[ImageText, list[Any]]:
+def built(file: Path, **changes: Any) -> tuple[ImageText, list[Instance]]:
     """Return a model with seeded weights, and its instances."""
-    return made(list(ImageTextReader().read(str(file))), **changes)
+    instances = list(ImageTextReader().read(str(file)))
+    return made(instances, **changes), instances
 
 
-def made(instances: list[Any], **changes: Any) -> tuple[ImageText, list[Any]]:
-    vocab = Vocabulary.from_instances(instances)
-    torch.manual_seed(0)
-    model = Model.from_params(Params(model_config(**changes)), vocab=vocab)
+def made(instances: list[Instance], **changes: Any) -> ImageText:
+    model = models.built(model_config(**changes), instances)
     assert isinstance(model, ImageText)
-    return model, instances
-
-
-def tensors(model: ImageText, instances: list[Any]) -> dict[str, Any]:
-    batch = Batch(instances)
-    batch.index_instances(model.vocab)
-    return batch.as_tensor_dict()
+    return model
 
 
 @pytest.mark.parametrize("negatives", ["hardest", "all"])
@@ -48,9 +41,7 @@ def test_every_parameter_has_a_finite_gradient(
     assert torch.allclose(output["caption_embeddings"].norm(dim=1), torch.ones(16))
     assert torch.allclose(output["image_embeddings"].norm(dim=1), torch.ones(16))
     output["loss"].backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
+    models.assert_finite_gradients(model)
 
 
 def test_regions_are_averaged(tmp_path: Path) -> None:
@@ -86,7 +77,10 @@ def test_recall_is_over_the_whole_set(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_overfits_and_its_archive_is_the_model(tmp_path: Path) -> None:
     file = write_pairs(tmp_path)
-    model = train_model(Params(run_config(file)), str(tmp_path / "run"))
+    model = train_model(
+        Params(run_config("image_text", model_config(), file, 16, 30, validation_metric="+rsum")),
+        str(tmp_path / "run"),
+    )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["best_validation_rsum"] == 600
     assert metrics["best_validation_text_to_image_r1"] == 100
@@ -114,26 +108,12 @@ def test_captions_or_images_are_embedded_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
     """The model trains as the task of "reclaim", and its archive gives the same model."""
-    objective = {"type": "reclaim", "instances": 16, "num_negatives": 3}
-    config = run_config(
-        write_pairs(tmp_path),
-        dataset_reader={"type": "image_text", "with_ids": True},
-        model={
-            "type": "reclaim",
-            "model": model_config(),
-            "v": "image_features",
-            "objective": objective,
-        },
-    )
-    config["trainer"]["num_epochs"] = 3
-    model = train_model(Params(config), str(tmp_path / "run"))
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["training_reclaim_loss"] > 0 and metrics["validation_rsum"] > 0
-    bare = load_archive(tmp_path / "run" / "model.tar.gz", overrides={"model.bare": True}).model
+    config = run_config("image_text", model_config(), write_pairs(tmp_path), 16, 3)
+    model, bare, metrics = models.trained_with_reclaim(config, tmp_path, 16, v="image_features")
+    assert metrics["validation_rsum"] > 0
     assert type(bare) is ImageText
     image = torch.randn(3, WIDTH)
-    found = [each.eval()(image=image)["image_embeddings"] for each in (model, bare)]
-    assert torch.equal(*found)
+    assert torch.equal(*(each(image=image)["image_embeddings"] for each in (model, bare)))
 
 
 @pytest.mark.parametrize("shape", [(2, WIDTH + 1), (2, 3, WIDTH - 1), (WIDTH,), (2, 2, 2, WIDTH)])
@@ -156,42 +136,11 @@ def test_wrong_settings_are_refused(tmp_path: Path, changes: dict[str, Any], mes
         built(write_pairs(tmp_path), **changes)
 
 
-def step_of_process(
-    instances: list[Any], ids: bool
-) -> tuple[float, dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the loss, the averaged gradient and the recalls of one process for its pairs."""
-    import torch.distributed as dist
-
-    model, _ = made(instances)
-    model.double()
-    rank, processes = (dist.get_rank(), 2) if dist.is_initialized() else (0, 1)
-    share = len(instances) // processes
-    batch = tensors(model, instances[rank * share : (rank + 1) * share])
-    batch["image"] = batch["image"].double()
-    if not ids:
-        del batch["image_ids"]
-    loss = model(**batch)["loss"]
-    loss.backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    if processes > 1:
-        for gradient in gradients.values():
-            dist.all_reduce(gradient)
-            gradient /= processes
-    with torch.no_grad():
-        model.eval()(**batch)
-    return loss.item(), gradients, model.get_metrics(reset=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ids", [True, False])
 def test_two_processes_equal_one(tmp_path: Path, ids: bool) -> None:
     _, instances = built(write_pairs(tmp_path))
-    loss, gradients, metrics = step_of_process(instances, ids)
+    without = () if ids else ("image_ids",)
+    losses, metrics = models.assert_two_processes_equal_one(made, instances, without)
     assert bool(metrics) == ids
-    for their_loss, their_gradients, their_metrics in two_processes.run(
-        step_of_process, instances, ids
-    ):
-        assert their_loss == pytest.approx(loss, abs=1e-12)
-        assert their_metrics == pytest.approx(metrics)
-        for name, gradient in gradients.items():
-            assert torch.allclose(their_gradients[name], gradient, atol=1e-12), name
+    assert losses == pytest.approx(losses[:1] * 3, abs=1e-12)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from tests.task_models import models
+
 LINES = [
     "a small cat sat on the mat",
     "the dog ran after a ball",
@@ -34,25 +36,14 @@ def model_config(**changes: Any) -> dict[str, Any]:
 
 
 def run_config(file: Path, **changes: Any) -> dict[str, Any]:
-    return {
-        "random_seed": 1,
-        "numpy_seed": 1,
-        "pytorch_seed": 1,
-        "dataset_reader": {"type": "text_lines"},
-        "train_data_path": str(file),
-        "validation_data_path": str(file),
-        "model": model_config(),
-        "data_loader": {"batch_size": 2, "shuffle": True},
-        "trainer": {
-            "optimizer": {"type": "adam", "lr": 0.02},
-            "num_epochs": 2,
-            "cuda_device": -1,
-            "checkpointer": {
-                "type": "atomic",
-                "save_every_num_batches": 2,
-                "keep_most_recent_by_count": None,
-            },
-            "callbacks": [{"type": "exact_resume"}],
-        },
-        **changes,
-    }
+    """Return the configuration of a run that can be resumed at every second batch."""
+    checkpointer = {"type": "atomic", "save_every_num_batches": 2}
+    return models.run_config(
+        "text_lines",
+        model_config(**changes),
+        file,
+        batch_size=2,
+        epochs=2,
+        checkpointer={**checkpointer, "keep_most_recent_by_count": None},
+        callbacks=[{"type": "exact_resume"}],
+    )

@@ -12,34 +12,43 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, Vocabulary
-from allennlp.models import Model, load_archive
+from allennlp.data import Instance
+from allennlp.models import load_archive
 
-import declutr.plugin  # noqa: F401
 from declutr.task_models.text_vae import TextLinesReader, TextVae
 from declutr.task_models.text_vae.layers import kl_to_prior
-from tests import two_processes
+from tests.task_models import models
+from tests.task_models.models import tensors
 from tests.task_models.text_vae.lines import LINES, TOKENS, model_config, run_config, write_lines
 from tests.training.test_exact_resume import differences, keep_until, metrics_of
 
 
-def made(**changes: Any) -> tuple[TextVae, list[Any]]:
-    """Return a model with seeded weights, and the instances of the lines."""
+def instance_of(text: str) -> Instance:
     reader = TextLinesReader()
-    instances = [reader.text_to_instance(line) for line in LINES]
-    for instance in instances:
-        reader.apply_token_indexers(instance)
-    vocab = Vocabulary.from_instances(instances)
-    torch.manual_seed(0)
-    model = Model.from_params(Params(model_config(**copy.deepcopy(changes))), vocab=vocab)
+    instance = reader.text_to_instance(text)
+    reader.apply_token_indexers(instance)
+    return instance
+
+
+def made(**changes: Any) -> tuple[TextVae, list[Instance]]:
+    """Return a model with seeded weights, and the instances of the lines."""
+    instances = [instance_of(line) for line in LINES]
+    model = models.built(model_config(**copy.deepcopy(changes)), instances)
     assert isinstance(model, TextVae)
     return model, instances
 
 
-def tensors(model: TextVae, instances: list[Any]) -> dict[str, Any]:
-    batch = Batch(instances)
-    batch.index_instances(model.vocab)
-    return batch.as_tensor_dict()
+def without_noise(_: list[Instance]) -> TextVae:
+    """Return a model whose codes are their means."""
+    model, _ = made(free_bits=0.01)
+    model.latent.register_forward_hook(lambda *args: args[2]._replace(sample=args[2].mean))
+    return model
+
+
+def same_codes(*found: TextVae) -> bool:
+    one, other = (each.eval().forward_on_instance(instance_of(LINES[0])) for each in found)
+    assert one["latent"].shape == (4,)
+    return one["latent"].tolist() == other["latent"].tolist()
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -48,9 +57,7 @@ def test_every_parameter_has_a_finite_gradient(cell: str) -> None:
     output = model(**tensors(model, instances))
     assert output["latent"].shape == (6, 4)
     output["loss"].backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
+    models.assert_finite_gradients(model)
 
 
 def test_the_bound_of_a_text_does_not_depend_on_its_batch() -> None:
@@ -135,7 +142,7 @@ def test_overfits() -> None:
 @pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     file = write_lines(tmp_path)
-    config = run_config(file, model=model_config(annealing_steps=5, word_dropout=0.3))
+    config = run_config(file, annealing_steps=5, word_dropout=0.3)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     model = train_model(Params(copy.deepcopy(config)), str(whole))
     keep_until(whole, killed, 0, 2)
@@ -150,36 +157,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     assert metrics_of(whole, 1) == metrics_of(killed, 1)
     metrics = json.loads((whole / "metrics.json").read_text())
     assert metrics["validation_loss"] == pytest.approx(metrics["validation_negative_elbo"])
-    loaded = load_archive(whole / "model.tar.gz").model
-    instance = TextLinesReader().text_to_instance(LINES[0])
-    TextLinesReader().apply_token_indexers(instance)
-    codes = [each.eval().forward_on_instance(instance)["latent"] for each in (model, loaded)]
-    assert codes[0].shape == (4,) and codes[0].tolist() == codes[1].tolist()
+    assert same_codes(model, load_archive(whole / "model.tar.gz").model)
 
 
 @pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
     """The model trains as the task of "reclaim", and its archive gives the same model."""
-    config = run_config(
-        write_lines(tmp_path),
-        dataset_reader={"type": "text_lines", "with_ids": True},
-        model={
-            "type": "reclaim",
-            "model": model_config(),
-            "u": "latent",
-            "objective": {"type": "reclaim", "instances": len(LINES), "num_negatives": 3},
-        },
-    )
-    model = train_model(Params(config), str(tmp_path / "run"))
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["training_reclaim_loss"] > 0
+    config = run_config(write_lines(tmp_path))
+    model, bare, metrics = models.trained_with_reclaim(config, tmp_path, len(LINES), u="latent")
     assert {"validation_active_units", "validation_mutual_information"} <= set(metrics)
-    bare = load_archive(tmp_path / "run" / "model.tar.gz", overrides={"model.bare": True}).model
-    assert type(bare) is TextVae
-    instance = TextLinesReader().text_to_instance(LINES[0])
-    TextLinesReader().apply_token_indexers(instance)
-    codes = [each.eval().forward_on_instance(instance)["latent"] for each in (model, bare)]
-    assert codes[0].tolist() == codes[1].tolist()
+    assert type(bare) is TextVae and same_codes(model, bare)
 
 
 @pytest.mark.parametrize(
@@ -204,47 +191,19 @@ def test_ids_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
         model(tokens={"tokens": {"tokens": torch.ones(shape, dtype=torch.long)}})
 
 
-def step_of_process(instances: list[Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the averaged gradient and the metrics of one process for its texts."""
-    import torch.distributed as dist
-
-    rank, processes = (dist.get_rank(), 2) if dist.is_initialized() else (0, 1)
-    model, _ = made(free_bits=0.01)
-    model.latent.register_forward_hook(lambda *args: args[2]._replace(sample=args[2].mean))
-    model.double()
-    share = len(instances) // processes
-    batch = tensors(model, instances[rank * share : (rank + 1) * share])
-    model(**batch)["loss"].backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    if processes > 1:
-        for gradient in gradients.values():
-            dist.all_reduce(gradient)
-            gradient /= processes
-    model.get_metrics(reset=True)
-    with torch.no_grad():
-        model.eval()(**batch)
-    return gradients, model.get_metrics(reset=True)
-
-
 @pytest.mark.slow
 def test_two_processes_equal_one() -> None:
     _, instances = made()
-    gradients, metrics = step_of_process(instances)
-    del metrics["mutual_information"]  # of batches, which are smaller
-    for their_gradients, their_metrics in two_processes.run(step_of_process, instances):
-        del their_metrics["mutual_information"]
-        assert their_metrics == pytest.approx(metrics)
-        for name, gradient in gradients.items():
-            assert torch.allclose(their_gradients[name], gradient, atol=1e-10), name
+    models.assert_two_processes_equal_one(
+        without_noise, instances, of_batches=["mutual_information"]
+    )
 
 
 def test_the_output_has_the_kl_of_each_text() -> None:
     model, instances = made()
-    output = model(**tensors(model, instances))
-    features = model._seq2vec_encoder(
-        model.word_embeddings(tensors(model, instances)["tokens"]),
-        tensors(model, instances)["tokens"]["tokens"]["tokens"] > 0,
-    )
+    batch = tensors(model, instances)
+    output, words = model(**batch), model.word_embeddings(batch["tokens"])
+    features = model._seq2vec_encoder(words, batch["tokens"]["tokens"]["tokens"] > 0)
     code = model.latent(features)
     expected = kl_to_prior(code.mean, code.log_variance).sum(dim=1)
     assert torch.allclose(output["kl"], expected)
