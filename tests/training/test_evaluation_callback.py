@@ -127,9 +127,7 @@ DRAWING = {"tasks": ["drawing"], "every_num_steps": 1}
 
 @pytest.fixture(scope="module", params=[True, False], ids=["exact_resume", "plain"])
 def alone(
-    request: pytest.FixtureRequest,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, configured: Callable, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[bool, Path]:
     """Train without evaluation and "exact_resume", so that all random numbers are one sequence."""
     folder = tmp_path_factory.mktemp("alone") / "run"
@@ -157,10 +155,7 @@ def test_training_is_the_same_bit_for_bit(
 
 
 def test_draws_of_a_task_would_change_training_if_not_restored(
-    alone: tuple[bool, Path],
-    configured: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    alone: tuple, configured: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """This shows that the test above could fail."""
     resume, folder = alone
@@ -177,9 +172,7 @@ def test_draws_of_a_task_would_change_training_if_not_restored(
     assert not same(weights(tmp_path / "run", ALL), weights(folder, ALL))
 
 
-def test_a_task_draws_the_same_every_time(
-    configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_task_draws_the_same_every_time(configured: Callable, tmp_path: Path) -> None:
     run(configured(DRAWING, resume=False), tmp_path / "run")
     drawn = {scores["drawing/drawn"] for scores in evaluations(tmp_path / "run").values()}
     norms = {scores["drawing/norm"] for scores in evaluations(tmp_path / "run").values()}
@@ -230,11 +223,7 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
 )
 @pytest.mark.parametrize("validate", [True, False])
 def test_evaluations_take_place_at_the_right_steps(
-    settings: dict[str, int],
-    expected: list[int],
-    validate: bool,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    settings: dict, expected: list, validate: bool, configured: Callable, tmp_path: Path
 ) -> None:
     run(configured({"tasks": ["drawing"], **settings}, validate=validate), tmp_path / "run")
     done = evaluations(tmp_path / "run")
@@ -294,10 +283,7 @@ def test_scores_at_the_end_are_those_of_the_archive(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_scores_are_written_to_tensorboard_and_the_log(
-    first: bool,
-    configured: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    first: bool, configured: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The callback may come before or after the log writer in the configuration."""
     from tensorboardX import SummaryWriter
@@ -522,10 +508,7 @@ NORM = {"tasks": ["drawing"], "every_num_steps": 1, "select_by": "-drawing/norm"
 
 @pytest.mark.parametrize("validate", [True, False])
 def test_a_resumed_run_chooses_what_it_would_have_chosen(
-    validate: bool,
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    tmp_path: Path,
+    validate: bool, configured: Callable, interrupted: Callable, tmp_path: Path
 ) -> None:
     """It may be killed right after writing the best weights, or at any other step."""
     config = configured(NORM, validate=validate)
@@ -544,10 +527,7 @@ def test_a_resumed_run_chooses_what_it_would_have_chosen(
 
 
 def test_a_resumed_run_keeps_the_best_weights_so_far(
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    script: Callable[..., None],
-    tmp_path: Path,
+    configured: Callable, interrupted: Callable, script: Callable, tmp_path: Path
 ) -> None:
     config = configured({"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL})
     script(0, 1, 8, 2, 3)
@@ -560,10 +540,7 @@ def test_a_resumed_run_keeps_the_best_weights_so_far(
 
 
 def test_missing_best_weights_are_warned_of_and_selected_anew(
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    script: Callable[..., None],
-    tmp_path: Path,
+    configured: Callable, interrupted: Callable, script: Callable, tmp_path: Path
 ) -> None:
     config = configured({"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL})
     script(0, 1, 8, 2, 3)
@@ -609,11 +586,7 @@ def test_a_resumed_run_with_another_select_by_begins_the_choice_anew(
     ],
 )
 def test_a_mistake_shows_before_the_first_step(
-    settings: dict[str, Any],
-    message: str,
-    script: Callable[..., None],
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    settings: dict, message: str, script: Callable, configured: Callable, tmp_path: Path
 ) -> None:
     script(BadEmbeddings("no numbers"))
     with pytest.raises(ConfigurationError, match=message):
@@ -637,12 +610,7 @@ def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_validation_metric_that_will_be_missing_is_refused(
-    settings: dict[str, Any],
-    validate: bool,
-    metric: str,
-    message: str,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    settings: dict, validate: bool, metric: str, message: str, configured: Callable, tmp_path: Path
 ) -> None:
     config = configured(
         {"tasks": ["drawing"], **settings}, {"validation_metric": metric}, validate=validate
@@ -730,9 +698,7 @@ def test_two_processes_agree_on_scores_and_best_weights(
 
 
 def test_processes_validate_the_start_together(
-    together: tuple[Path, list[list[dict]]],
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    together: tuple, configured: Callable, tmp_path: Path
 ) -> None:
     """Two processes get the metrics of one."""
     config = configured(None, {"num_epochs": 1})

@@ -66,9 +66,7 @@ def keep_until(source: Path, target: Path, epoch: int, step: int) -> None:
 
 @pytest.fixture(scope="module", params=["plain", "memory"])
 def straight(
-    request: pytest.FixtureRequest,
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, make_trainer: Callable, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[bool, Path, dict[str, Any]]:
     """Train without interruption, with a checkpoint after each step."""
     folder = tmp_path_factory.mktemp("straight")
@@ -82,10 +80,7 @@ PLACES = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0)]
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_resumed_run_equals_one_without_interruption(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    place: tuple[int, int],
+    straight: tuple, make_trainer: Callable, tmp_path: Path, place: tuple
 ) -> None:
     """It resumes within an epoch, after the last step of one, and after validation."""
     memory, folder, expected = straight
@@ -136,9 +131,7 @@ def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> Non
 
 
 def test_without_the_callback_a_resumed_run_differs(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
+    straight: tuple, make_trainer: Callable, tmp_path: Path
 ) -> None:
     memory, folder, expected = straight
     keep_until(folder, tmp_path / "run", 0, 2)
@@ -148,9 +141,7 @@ def test_without_the_callback_a_resumed_run_differs(
 
 
 def test_two_runs_are_the_same_and_seeds_differ(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
+    straight: tuple, make_trainer: Callable, tmp_path: Path
 ) -> None:
     memory, _, expected = straight
     for seed in (7, 8):
@@ -160,10 +151,7 @@ def test_two_runs_are_the_same_and_seeds_differ(
 
 
 def test_another_seed_warns(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    straight: tuple, make_trainer: Callable, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory, folder, _ = straight
     keep_until(folder, tmp_path / "run", 2, 0)
@@ -197,9 +185,7 @@ def test_a_resumed_run_uses_the_same_kernels_or_warns(
 
 
 def test_skipped_batches_are_not_read(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
+    straight: tuple, make_trainer: Callable, tmp_path: Path
 ) -> None:
     memory, folder, _ = straight
     keep_until(folder, tmp_path / "run", 1, 2)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from allennlp.training import GradientDescentTrainer
 
 import declutr
 import declutr.plugin  # registers what configurations name
@@ -18,9 +17,7 @@ from tests.training.conftest import EPOCHS
 
 
 @pytest.mark.slow
-def test_the_record_describes_the_run(
-    make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path
-) -> None:
+def test_the_record_describes_the_run(make_trainer: Callable, tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
     trainer.train()
     record = json.loads((tmp_path / "run.json").read_text())
@@ -66,9 +63,7 @@ def test_the_record_describes_the_run(
 
 
 def test_a_resumed_run_with_other_documents_warns(
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    make_trainer: Callable, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run.json").write_text('{"documents": 25, "validation_documents": 24}')
     trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)

@@ -159,9 +159,7 @@ def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
-def test_a_sharded_model_equals_one_process(
-    results: dict[str, Any], number: int, name: str
-) -> None:
+def test_a_sharded_model_equals_one_process(results: dict, number: int, name: str) -> None:
     """Two processes with a shard each agree with one that has the whole model and batch."""
     expected = results["alone"][number]
     within = 1e-5 if name == "float32" else 1e-10
@@ -175,9 +173,7 @@ def test_a_sharded_model_equals_one_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_sharded_model_equals_distributed_data_parallel(
-    results: dict[str, Any], number: int
-) -> None:
+def test_a_sharded_model_equals_distributed_data_parallel(results: dict, number: int) -> None:
     after = len(CASES) + len(FAMILIES) + 2
     for process in results["together"]:
         within = 1e-5 if number else 1e-12
@@ -470,9 +466,7 @@ def test_wrong_options_are_refused(
         build_accelerator(**options)
 
 
-def test_a_regularizer_is_refused(
-    build_accelerator: Callable[..., DdpAccelerator], checkpoint: Path
-) -> None:
+def test_a_regularizer_is_refused(build_accelerator: Callable, checkpoint: Path) -> None:
     penalty = {"regexes": [[".*", {"type": "l2", "alpha": 0.1}]]}
     config = model_config(checkpoint, {"regularizer": penalty}, {})
     model = Model.from_params(Params(config), vocab=Vocabulary())

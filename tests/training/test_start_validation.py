@@ -54,9 +54,7 @@ def log(folder: Path) -> str:
     return (folder / "out.log").read_text()
 
 
-def test_a_run_that_makes_its_model_worse_warns(
-    configured: Callable[..., dict], tmp_path: Path
-) -> None:
+def test_a_run_that_makes_its_model_worse_warns(configured: Callable, tmp_path: Path) -> None:
     found = run(configured(lr=2.0), tmp_path / "run")
     start, best = found["start_validation_loss"], found["best_validation_loss"]
     assert start < best
@@ -86,11 +84,7 @@ THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
     ids=["exact_resume", "plain", "one_reader"],
 )
 def test_validating_the_start_does_not_change_the_run(
-    configured: Callable[..., dict],
-    tmp_path: Path,
-    resume: bool,
-    trainer: dict[str, Any],
-    loaders: dict[str, Any],
+    configured: Callable, tmp_path: Path, resume: bool, trainer: dict, loaders: dict
 ) -> None:
     """The run is bit-identical and has no warning."""
     found = []
@@ -121,11 +115,7 @@ def straight(
 
 @pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS])
 def test_a_resumed_run_compares_with_its_start(
-    configured: Callable[..., dict],
-    straight: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: int,
+    configured: Callable, straight: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """It is killed before any checkpoint, at the end of an epoch, or at its end."""
     save = AtomicCheckpointer.maybe_save_checkpoint

@@ -46,9 +46,7 @@ def test_all_ten_tasks_exist_without_data(tmp_path: Path) -> None:
             task.sentences()
 
 
-def test_known_labels_are_always_right_and_random_embeddings_are_not(
-    tmp_path: Path,
-) -> None:
+def test_known_labels_are_always_right_and_random_embeddings_are_not(tmp_path: Path) -> None:
     write(tmp_path / "probing" / "bigram_shift.txt", lines())
     task = {task.name: task for task in probing.tasks(tmp_path, QUICK)}["BigramShift"]
     assert sorted(task.sentences()) == sorted(sentence(row, row % 3) for row in range(180))

@@ -317,9 +317,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
 class TestSentenceTransformers:
     """Tests with the real package, on a model made of the same pretrained transformer."""
 
-    def test_the_folder_is_recognised(
-        self, folder: Path, checkpoint: Path, texts: list[str]
-    ) -> None:
+    def test_the_folder_is_recognised(self, folder: Path, checkpoint: Path, texts: list) -> None:
         encoder = open_encoder(str(folder), device="cpu", batch_size=3)
         assert encoder.describe()["kind"] == "sentence-transformers" and encoder.dimension == 32
         explicit = open_encoder(f"st:{folder}", device="cpu")

@@ -119,9 +119,7 @@ def test_irregular_lines_of_published_files_are_read(vector_file: Callable[..., 
     assert vectors.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1], [2, 2, 2], [3, 3, 3]]
 
 
-def test_more_than_a_block_of_lines(
-    vector_file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_block_of_lines(vector_file: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("declutr.inference.sources.word_vector_files._LINES", 4)
     words = [f"word{number}" for number in range(23)]
     lines = [f"{word} {number} {-number}" for number, word in enumerate(words)]
@@ -171,9 +169,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         open_encoder(f"words:{tmp_path}/absent.txt")
 
 
-def test_the_file_is_read_once(
-    vector_file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_read_once(vector_file: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     file = vector_file("once 1 2\nmore 3 4\n")
     first = open_encoder(file)
     monkeypatch.setattr("declutr.inference.sources.word_vector_files._convert", None)
@@ -269,9 +265,7 @@ def test_sif_by_zipfs_law(vector_file: Callable[..., str]) -> None:
         ("weights=sif&counts=absent", "There is no file 'absent'"),
     ],
 )
-def test_unknown_options_are_refused(
-    vector_file: Callable[..., str], options: str, message: str
-) -> None:
+def test_unknown_options_are_refused(vector_file: Callable, options: str, message: str) -> None:
     with pytest.raises(EncoderError, match=message):
         open_encoder(f"{vector_file(GLOVE)}?{options}")
 
