@@ -197,6 +197,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_f
 
 
 @pytest.fixture
+def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+@pytest.fixture
 def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear layers of any size take oneDNN's kernels, on whatever processor this is."""
     from declutr.transformer import training_products as linear_products
