@@ -22,7 +22,7 @@ from declutr.evaluation.report.truncated_encoders import (
 from declutr.evaluation.results import ResultFolder
 from declutr.evaluation.run import ChangedResults, Run
 from declutr.evaluation.sentence_vectors import SentenceVectors
-from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Protocol, Task
+from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Task
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, Spread, hashed
 
 TEXTS = [f"text {number}" for number in range(40)]
@@ -60,16 +60,14 @@ def said() -> list[str]:
 
 @pytest.fixture
 def start(tmp_path, said):
-    def start(
-        tasks: Sequence[Task],
-        folder: str = "out",
-        protocol: Protocol = PUBLISHED,
-        overwrite: bool = False,
-    ) -> Run:
-        place = ResultFolder(tmp_path / folder)
-        return Run(place, tasks, protocol, "1.0", overwrite=overwrite, say=said.append)
+    def start(tasks: Sequence[Task], folder: str = "out", protocol=PUBLISHED, **how: bool) -> Run:
+        return Run(ResultFolder(tmp_path / folder), tasks, protocol, "1.0", say=said.append, **how)
 
     return start
+
+
+def broken(texts: Sequence[str]) -> np.ndarray:
+    raise OSError("the file is gone")
 
 
 def tasks() -> list[Task]:
@@ -114,16 +112,11 @@ class TestEncoders:
         assert whole.meter.sentences == len(TEXTS)
 
     def test_an_encoder_that_failed_is_not_called_again(self) -> None:
-        def broken(texts: Sequence[str]) -> np.ndarray:
-            raise OSError("the file is gone")
-
         encoder = Encoder(encode=broken)
         whole = RememberingEncoder(encoder, 4)
-        with pytest.raises(OSError, match="the file is gone"):
-            whole(TEXTS)
-        for dimension in (2, 4):
+        for call in (whole, lambda texts: whole.leading(texts, 2), lambda t: whole.leading(t, 4)):
             with pytest.raises(OSError, match="the file is gone"):
-                whole.leading(TEXTS, dimension)
+                call(TEXTS)
         assert len(encoder.seen) == len(TEXTS)
 
     def test_embeddings_of_another_shape_raise_when_they_are_requested(self) -> None:
@@ -213,11 +206,9 @@ class TestRun:
         add_with_dimensions(start(tasks()), again, [2, 4], said.append)
         assert again.seen == [] and len(before) == 12
         assert {path: path.read_bytes() for path in before} == before
-        assert [line.split(" kept")[0] for line in said[-3:]] == [
-            "wide: 0 tasks to do, 4",
-            "wide@4: 0 tasks to do, 4",
-            "wide@2: 0 tasks to do, 4",
-        ]
+        names = ("wide", "wide@4", "wide@2")
+        expected = [f"{name}: 0 tasks to do, 4" for name in names]
+        assert [line.split(" kept")[0] for line in said[-3:]] == expected
 
     @pytest.mark.slow
     def test_a_further_dimension_embeds_each_sentence_once_and_counts_it(self, start) -> None:
@@ -226,11 +217,8 @@ class TestRun:
         run = start(tasks())
         add_with_dimensions(run, again, [2, 3, 4])
         assert len(again.seen) == 136
-        counts = [
-            [of_one["embedded"] for of_one in run.folder.description(f"wide@{dimension}")["runs"]]
-            for dimension in (4, 3, 2)
-        ]
-        assert counts == [[0], [136], [0]]
+        runs = [run.folder.description(f"wide@{dimension}")["runs"] for dimension in (4, 3, 2)]
+        assert [[one["embedded"] for one in of_one] for of_one in runs] == [[0], [136], [0]]
 
     @pytest.mark.slow
     def test_a_killed_run_can_be_continued(self, start) -> None:
@@ -258,18 +246,14 @@ class TestRun:
             run.check(["other", "wide@2"])
 
     def test_a_failing_encoder_fails_for_all_dimensions_at_once(self, start) -> None:
-        def broken(texts: Sequence[str]) -> np.ndarray:
-            raise OSError("the file is gone")
-
         run = start([*tasks(), Absent()])
         never, known = Wide("never", broken), Encoder("known", broken)
         add_with_dimensions(run, never, [2])
         add_with_dimensions(run, known, [2])
         failures = compared(run).failures()
         assert {name for name, _, _ in failures} == {"never", "known", "known@2"}
-        assert {error for _, _, error in failures} == {
-            "The encoder failed. OSError: the file is gone"
-        }
+        told = "The encoder failed. OSError: the file is gone"
+        assert {error for _, _, error in failures} == {told}
         assert len(known.seen) == 136
 
 
