@@ -143,6 +143,12 @@ def flat(value: Any, name: str = "") -> Any:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Names whose values differ, or that only one of the two has."""
+    names = sorted(one.keys() | other.keys())
     none = object()
-    names = one.keys() | other.keys()
-    return sorted(name for name in names if one.get(name, none) != other.get(name, none))
+    return [name for name in names if not _equal(one.get(name, none), other.get(name, none))]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)

@@ -172,10 +172,8 @@ def _parts(
 ) -> Iterator[tuple[slice, slice]]:
     """Where each text lies among the queries, and among the keys."""
     found = []
-    for offsets, longest, packed in (
-        (offsets_q, longest_q, query),
-        (offsets_k, longest_k, key),
-    ):
+    both = (offsets_q, longest_q, query), (offsets_k, longest_k, key)
+    for offsets, longest, packed in both:
         if offsets.dtype != torch.int32 or not offsets.is_contiguous():
             raise RuntimeError(f"cu_seqlens must be contiguous int32, got {offsets.dtype}")
         ends = offsets.tolist()

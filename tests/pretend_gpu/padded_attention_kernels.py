@@ -34,16 +34,8 @@ def _efficient_forward(
     """Memory-efficient attention of padded `(N, H, L, D)`, with a bias `(N, H, L, L)`."""
     check_efficient(query, key, value)
     seed = draw_seed(dropout_p)
-    output, sums = attend(
-        query.float(),
-        key.float(),
-        value.float(),
-        dropout_p,
-        is_causal,
-        scale,
-        generator_of(seed),
-        bias,
-    )
+    texts = (t.float() for t in (query, key, value))
+    output, sums = attend(*texts, dropout_p, is_causal, scale, generator_of(seed), bias)
     return _tokens_first(output, query), sums, torch.tensor(seed), torch.tensor(0)
 
 
@@ -83,9 +75,8 @@ def _flash_forward(
 ) -> tuple[Any, ...]:
     """Flash attention of padded `(N, H, L, D)`, without a mask."""
     check_flash(query, key, value)
-    output, sums, seed, _ = _efficient_forward(
-        query, key, value, None, True, dropout_p, is_causal, scale=scale
-    )
+    texts = query, key, value, None, True
+    output, sums, seed, _ = _efficient_forward(*texts, dropout_p, is_causal, scale=scale)
     state = torch.stack([seed, seed.new_zeros(())]).view(torch.uint64)
     unused = torch.zeros((), dtype=torch.uint64)
     return output, sums, None, None, query.size(2), key.size(2), state, unused, query.new_empty(0)

@@ -31,7 +31,6 @@ def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
     state = {f"model {k}": v for k, v in trainer.model.state_dict().items()}
     for number, values in optimizer["state"].items():
         state |= {f"{number} {key}": value for key, value in values.items()}
-    state = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
     for number, group in enumerate(optimizer["param_groups"]):
         state |= {f"group {number} {key}": group[key] for key in ("lr", "params")}
     return state
