@@ -89,7 +89,6 @@ def test_the_reference_step_learns() -> None:
 
 
 def test_ours_gives_the_same_loss(tmp_path: Path) -> None:
-    """What is compared is the same computation."""
     from allennlp.common import Params
     from allennlp.data import Vocabulary
     from allennlp.models import Model

@@ -97,7 +97,6 @@ def test_an_index_links_every_page(index: str) -> None:
 
 
 def test_the_extras_are_those_of_the_package() -> None:
-    """In docs/INSTALL.md."""
     page = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
     table = page.partition('| `pip install "declutr[…]"` |')[2].partition("\n\n")[0]
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
@@ -106,7 +105,6 @@ def test_the_extras_are_those_of_the_package() -> None:
 
 
 def test_what_depends_on_the_system_is_on_the_page_of_platforms() -> None:
-    """A module that asks for the system is one of those whose answers docs/PLATFORMS.md has."""
     asks = re.compile(
         r"sys\.platform|os\.name\b|platform\.system|sched_getaffinity|[\"/]proc/|prctl|mallopt|"
         r"import (fcntl|msvcrt|resource)|\"fork\"|os\.geteuid"

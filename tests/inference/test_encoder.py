@@ -212,7 +212,6 @@ def test_lines_without_a_json_text_are_refused(trained: Path) -> None:
 def test_models_over_words(
     checkpoint: Path, corpus_file: Path, documents: list[str], tmp_path: Path
 ) -> None:
-    """Train and open a model with white-space tokens and word vectors, without a transformer."""
     config = run_config(checkpoint, corpus_file)
     for key in ("tokenizer", "token_indexers"):
         del config["dataset_reader"][key]
@@ -365,13 +364,6 @@ def test_batches_of_tokens(trained: Path, texts: list[str]) -> None:
     assert all(len(n) == 1 or len(n) * (max(n) + 2) <= 64 for n in lengths)
     assert max(map(len, lengths)) > 1
     assert np.abs(rows - exact(trained)(texts)).max() < 1e-6
-
-
-def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
-    plain = exact(checkpoint)
-    assert plain.dimension == 32 and plain.describe()["pooling"] == "mean"
-    firsts = exact(checkpoint, pooling="cls")(texts)
-    assert firsts.shape == (len(texts), 32) and not np.allclose(firsts, plain(texts), atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +535,6 @@ def mixed_texts(count: int) -> list[str]:
 
 
 def test_a_real_checkpoint_embeds_texts_independently_of_each_other(real: Path) -> None:
-    """Embed texts in different calls: embeddings agree to 1e-5, truncated or in chunks."""
     texts = mixed_texts(40)
     for long_texts in ("truncate", "chunk"):
         encoder = exact(real, long_texts=long_texts)

@@ -84,7 +84,6 @@ class TestMteb:
         assert scores["spearman"] == pytest.approx(expected, abs=1e-6)  # by our own similarity
 
     def test_retrieval(self, mteb: Any) -> None:
-        """Evaluate retrieval with queries whose words are those of one document."""
         from datasets import Dataset
         from mteb.abstasks.retrieval import AbsTaskRetrieval
 

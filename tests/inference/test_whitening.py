@@ -59,7 +59,6 @@ class TestProperties:
         np.testing.assert_allclose(np.cov(y.T).reshape(k, k), np.eye(k), atol=1e-6)
 
     def test_transform_equals_the_formula(self) -> None:
-        """Compare with the formula of the paper, written in numpy."""
         x = correlated(50, 6)
         covariance = np.cov(x.T)
         u, s, _ = np.linalg.svd(covariance)
@@ -263,7 +262,6 @@ class TestFile:
             Whitening.load(tmp_path)
 
     def test_a_flipped_bit_is_refused_or_harmless(self, tmp_path: Path) -> None:
-        """Flip bits one by one: the file must be refused, or read as it was."""
         rows = np.random.default_rng(0).normal(size=(30, 3))
         whitening = replace(Whitening.fit([rows]), digest="sha256:ab")
         path = whitening.save(tmp_path)

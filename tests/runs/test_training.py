@@ -197,7 +197,6 @@ def crash() -> None:
 
 @pytest.fixture
 def stopping() -> Iterator[type[StoppedByATest]]:
-    """The callback, reset."""
     yield StoppedByATest
     StoppedByATest.at = StoppedByATest.by = None
 

@@ -122,7 +122,6 @@ def test_training_is_the_same_bit_for_bit(alone: tuple[bool, Run], trained: Call
 def test_draws_of_a_task_would_change_training_if_not_restored(
     alone: tuple[bool, Run], trained: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This shows that the test above could fail."""
 
     @contextmanager
     def careless(model: torch.nn.Module, *_: Any) -> Any:
@@ -205,7 +204,6 @@ def test_a_run_in_a_moved_folder_keeps_its_own_best_weights(
 
 
 def test_scores_at_the_end_are_those_of_the_archive(trained: Callable, data: Path) -> None:
-    """STS-B at the end of training equals STS-B computed from the trained model."""
     run = trained({"tasks": ["STS-B"], "batch_size": 4}, validate=False)
     file = data / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     rows = [line.split("\t") for line in file.read_text().splitlines()]
@@ -215,7 +213,9 @@ def test_scores_at_the_end_are_those_of_the_archive(trained: Callable, data: Pat
     cosines = (first * second).sum(axis=1) / lengths
     expected = 100 * spearman(cosines, np.array([float(row[4]) for row in rows]))
     name = "STS-B/cosine Spearman dev"
-    assert run.evaluations[ALL][name] == pytest.approx(expected, abs=1e-9)
+    scores = run.evaluations[ALL]
+    assert scores[name] == pytest.approx(expected, abs=1e-9)
+    assert not any("trained" in score for score in scores)  # the regressor takes long
     assert run.metrics()[f"validation_{name}"] == pytest.approx(expected, abs=1e-9)
 
 
@@ -573,7 +573,6 @@ def test_two_processes_agree_on_scores_and_best_weights(
 
 
 def test_processes_validate_the_start_together(together: tuple, trained: Callable) -> None:
-    """Two processes get the metrics of one."""
     runs = together[0]
     callbacks = [{"type": "run_record"}, {"type": "exact_resume"}]
     one = trained(None, {"num_epochs": 1, "callbacks": callbacks})

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.training import GradientDescentTrainer, TrainerCallback
@@ -18,7 +17,6 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.exact_resume import ExactResume, _restore_best
-from tests.built_task_models import classifier, data_file, reader_config, reclaim
 from tests.resumed_runs import differences
 from tests.training.conftest import EPOCHS
 
@@ -91,38 +89,6 @@ def test_a_resumed_run_equals_one_without_interruption(
         resumed, whole = (metrics_of(f, epoch) for f in (tmp_path / "run", folder))
         assert {"training_loss", "training_mlm_loss", "validation_mlm_loss"} <= resumed.keys()
         assert resumed == whole
-
-
-def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> None:
-    def run(folder: Path) -> GradientDescentTrainer:
-        every = {"save_every_num_batches": 1, "keep_most_recent_by_count": None}
-        config = {
-            "dataset_reader": reader_config(),
-            "train_data_path": str(data_file(tmp_path)),
-            "model": reclaim(classifier()),
-            "data_loader": {"batch_size": 2},
-            "trainer": {
-                "optimizer": "adam",
-                "num_epochs": EPOCHS,
-                "cuda_device": -1,
-                "checkpointer": {"type": "atomic", **every},
-                "callbacks": [{"type": "exact_resume"}],
-            },
-        }
-        params = Params(config)
-        model = TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
-        model.trainer.train()
-        return model.trainer
-
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
-    expected = run(whole)
-    keep_until(whole, resumed, 0, 2)
-    assert differences(state_of(run(resumed)), state_of(expected)) == []
-    for epoch in range(EPOCHS):
-        before, after = (metrics_of(f, epoch) for f in (whole, resumed))
-        assert before == after  # also the accuracy, which AllenNLP counts
-        assert before["training_reclaim_loss"] > 0 and "training_accuracy" in before
 
 
 def test_without_the_callback_a_resumed_run_differs(straight: tuple, resume: Callable) -> None:

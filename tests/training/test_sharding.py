@@ -155,7 +155,6 @@ def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = (
 @pytest.mark.slow
 @pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
 def test_a_sharded_model_equals_one_process(results: dict, number: int, name: str) -> None:
-    """Two processes with a shard each agree with one that has the whole model and batch."""
     expected = results["alone"][number]
     within = 1e-5 if name == "float32" else 1e-10
     for rank, process in enumerate(results["together"]):

@@ -80,7 +80,6 @@ THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
 def test_validating_the_start_does_not_change_the_run(
     configured: Callable, tmp_path: Path, resume: bool, trainer: dict, loaders: dict
 ) -> None:
-    """The run is bit-identical and has no warning."""
     runs = []
     for looks in (True, False):
         config = configured(num_epochs=1, **trainer) | loaders

@@ -62,9 +62,6 @@ def test_all_tasks_exist_without_data(tmp_path: Path) -> None:
     assert [(task.name, task.group, task.main) for task in tasks] == [
         (name, "downstream", "accuracy") for name in ("MRPC", "SICK-E", "SNLI")
     ]
-    for task in tasks:
-        with pytest.raises(MissingData, match=str(tmp_path)):
-            task.sentences()
 
 
 @pytest.mark.parametrize("name", ["MRPC", "SICK-E", "SNLI"])

@@ -78,7 +78,6 @@ def test_shards_outside_of_the_folder_are_refused(manifest, name, tmp_path):
 
 
 def test_a_flipped_bit_is_refused_or_harmless(manifest, tmp_path):
-    """Flip bits one by one: the manifest must be refused, or read as it was."""
     manifest.save(tmp_path)
     path = tmp_path / "manifest.json"
     sound, refused = path.read_bytes(), 0

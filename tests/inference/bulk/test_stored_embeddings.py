@@ -140,7 +140,6 @@ class TestRefused:
             StoredEmbeddings(folder)
 
     def test_a_shard_of_another_shape(self, folder):
-        """Replace a shard with a file of the same size."""
         without_checksums(folder)
         np.save(folder / "embeddings-00001.npy", np.zeros((4, 5), np.float32))
         message = r"holds an array \(4, 5\) .*expected \(5, 4"
