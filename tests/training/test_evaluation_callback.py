@@ -455,45 +455,38 @@ def test_a_resumed_run_with_another_select_by_begins_the_choice_anew(
 # --------------------------------------------------------------------------- mistakes, right away
 
 
-UNKNOWN_SCORE = r"no score 'drawing/nrom' to choose by.*drawing/drawn, drawing/norm"
-
-
 @pytest.mark.parametrize(
-    "settings, metric, validate, message",
+    "settings, message",
     [
-        ({"tasks": ["nothing*"]}, None, True, r"'nothing\*'.*Tasks: .*STS-B, .*drawing"),
+        ({"tasks": ["nothing*"]}, r"'nothing\*'.*Tasks: .*STS-B, .*drawing"),
+        ({"tasks": ["MR", "drawing"]}, r"1 of 2 tasks.*MR: .*downstream.* is not there\. Complete"),
+        ({"data": "/nowhere"}, r"no folder '/nowhere'.*laid out as SentEval"),
+        ({"tasks": ["scripted"]}, r"cannot be scored: scripted: no numbers\. Repair"),
         (
-            {"tasks": ["MR", "drawing"]},
-            None,
-            True,
-            r"1 of 2 tasks.*MR: .*downstream.* is not there\. Complete",
+            {"select_by": "drawing/nrom"},
+            r"no score 'drawing/nrom' to choose by.*drawing/drawn, drawing/norm",
         ),
-        ({"data": "/nowhere"}, None, True, r"no folder '/nowhere'.*laid out as SentEval"),
+        ({"metric": "+drawing/form"}, "no score 'drawing/form'"),
         (
-            {"tasks": ["scripted"]},
-            None,
-            True,
-            r"cannot be scored: scripted: no numbers\. Repair",
+            {"metric": "+drawing/norm", "validate": False},
+            "without validation_data_path.*Use select_by",
         ),
-        ({"select_by": "drawing/nrom"}, None, True, UNKNOWN_SCORE),
-        ({}, "+drawing/norm", False, "without validation_data_path.*Use select_by"),
-        ({"every_num_epochs": 2}, "+drawing/norm", True, "set every_num_epochs to 1, not 2"),
-        ({}, "+drawing/form", True, "no score 'drawing/form'"),
+        (
+            {"metric": "+drawing/norm", "every_num_epochs": 2},
+            "set every_num_epochs to 1, not 2",
+        ),
     ],
 )
 def test_a_mistake_shows_before_the_first_step(
-    settings: dict,
-    metric: str | None,
-    validate: bool,
-    message: str,
-    script: Callable,
-    trained: Callable,
-    tmp_path: Path,
+    settings: dict, message: str, script: Callable, trained: Callable, tmp_path: Path
 ) -> None:
     script(BadEmbeddings("no numbers"))
-    trainer = {"validation_metric": metric} if metric else None
+    settings = {"tasks": ["drawing"], **settings}
+    trainer, validate = {}, settings.pop("validate", True)
+    if "metric" in settings:
+        trainer["validation_metric"] = settings.pop("metric")
     with pytest.raises(ConfigurationError, match=message):
-        trained({"tasks": ["drawing"], **settings}, trainer, validate=validate)
+        trained(settings, trainer, validate=validate)
     assert not list((tmp_path / "run").glob("*_state_*.th"))
 
 

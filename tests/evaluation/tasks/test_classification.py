@@ -135,6 +135,9 @@ def test_sizes_of_files_add_up_to_those_of_tasks() -> None:
     for positive, negative, published in classification.BINARY.values():
         rows = [classification.FILE_ROWS[file] for file in (positive, negative)]
         assert sum(rows) == published
+    totals = {"SST2": 70_042, "SST5": 11_855, "TREC": 5_952, "MRPC": 5_801, "SICK": 9_927}
+    for name, total in {**totals, "SNLI": 569_033}.items():
+        assert sum(getattr(classification, f"{name}_ROWS").values()) == total
 
 
 @pytest.mark.parametrize("name", classification.BINARY)
