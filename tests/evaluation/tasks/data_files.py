@@ -9,6 +9,8 @@ import numpy as np
 from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.task import PROTOTYPING, Protocol, Task
 
+Pairs = list[tuple[str, str, float]]
+"""Two sentences and their gold score."""
 QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
 
 
@@ -16,6 +18,19 @@ def write(path: Path, lines: Iterable[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+def write_benchmark(folder: Path, splits: dict[str, Pairs]) -> None:
+    for split, pairs in splits.items():
+        rows = [f"g\tf\ty\t0\t{gold}\t{a}\t{b}" for a, b, gold in pairs]
+        write(folder / f"sts-{split}.csv", rows)
+
+
+def write_sick(folder: Path, splits: dict[str, Pairs]) -> None:
+    names = {"train": "train", "dev": "trial", "test": "test_annotated"}
+    for split, pairs in splits.items():
+        rows = [f"1\t{a}\t{b}\t{gold}\tNEUTRAL" for a, b, gold in pairs]
+        write(folder / f"SICK_{names[split]}.txt", ["i\ta\tb\tr\te", *rows])
 
 
 def cut(path: Path, count: int = 20) -> None:

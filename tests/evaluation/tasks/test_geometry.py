@@ -26,8 +26,8 @@ from declutr.evaluation.tasks.geometry import (
     uniformity_contributions,
 )
 from declutr.objectives.without_negatives import alignment_uniformity
-from tests.evaluation.tasks.data_files import values
-from tests.evaluation.tasks.test_relatedness import hashed, write_benchmark
+from tests.evaluation.fakes import hashed
+from tests.evaluation.tasks.data_files import values, write_benchmark
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/golden_objectives.json"
 GOLDEN = json.loads(FIXTURE.read_text())["align_uniform"]

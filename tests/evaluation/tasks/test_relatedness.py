@@ -11,9 +11,17 @@ from scipy import stats
 from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData, Task
 from declutr.evaluation.tasks.relatedness import SubsetSimilarity, cosines, tasks
 from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
-from tests.evaluation.tasks.data_files import cut, task_named, values, write
+from tests.evaluation.fakes import hashed
+from tests.evaluation.tasks.data_files import (
+    Pairs,
+    cut,
+    task_named,
+    values,
+    write,
+    write_benchmark,
+    write_sick,
+)
 
-Pairs = list[tuple[str, str, float]]
 BENCHMARK = "downstream/STS/STSBenchmark"
 
 
@@ -29,28 +37,9 @@ def write_sts(folder: Path, subsets: dict[str, Pairs]) -> None:
         write(folder / f"STS.gs.{subset}.txt", [str(gold) for *_, gold in pairs])
 
 
-def write_benchmark(folder: Path, splits: dict[str, Pairs]) -> None:
-    for split, pairs in splits.items():
-        rows = [f"g\tf\ty\t0\t{gold}\t{a}\t{b}" for a, b, gold in pairs]
-        write(folder / f"sts-{split}.csv", rows)
-
-
-def write_sick(folder: Path, splits: dict[str, Pairs]) -> None:
-    names = {"train": "train", "dev": "trial", "test": "test_annotated"}
-    for split, pairs in splits.items():
-        rows = [f"1\t{a}\t{b}\t{gold}\tNEUTRAL" for a, b, gold in pairs]
-        write(folder / f"SICK_{names[split]}.txt", ["i\ta\tb\tr\te", *rows])
-
-
 def three_splits(seed: int) -> dict[str, Pairs]:
     sizes = {"train": 40, "dev": 15, "test": 20}
     return {split: random_pairs(size, seed + n) for n, (split, size) in enumerate(sizes.items())}
-
-
-def hashed(texts: Sequence[str]) -> np.ndarray:
-    """Return random embeddings that depend on the text alone."""
-    seeds = [[ord(character) for character in text] for text in texts]
-    return np.stack([np.random.default_rng(seed).normal(size=5) for seed in seeds])
 
 
 def knowing(pairs: Pairs, exactly: bool = True) -> Callable[[list[str]], np.ndarray]:
