@@ -21,6 +21,7 @@ from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
 from declutr.inference.whitening import Whitening
 from tests.conftest import run_config
+from tests.hostile_archives import with_json
 
 pytestmark = pytest.mark.slow
 
@@ -403,7 +404,7 @@ def with_sides(folder: Path, to: Path, **sides: str) -> Path:
     """Copy a model, and change the truncation or padding side of its tokenizer."""
     shutil.copytree(folder, to)
     (file,) = to.rglob("tokenizer_config.json")
-    file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
+    with_json(file.name, **sides)(file.parent)
     return to
 
 
@@ -566,16 +567,13 @@ def test_a_real_checkpoint_with_prompts(real: Path, tmp_path: Path) -> None:
 def test_limits_above_the_number_of_positions_are_ignored(
     said: str, checkpoint: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(checkpoint, folder)
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
     if said == "tokenizer":
-        file = folder / "tokenizer_config.json"
-        content = {**json.loads(file.read_text()), "model_max_length": 5000}
+        with_json("tokenizer_config.json", model_max_length=5000)(folder)
     else:
-        file, content = folder / "sentence_bert_config.json", {"max_seq_length": 1000}
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 1000}')
         listed = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
         (folder / "modules.json").write_text(json.dumps(listed))
-    file.write_text(json.dumps(content))
     encoder = exact(folder)
     assert encoder.max_length == 128
     assert np.isfinite(encoder(["ka lo " * 4000])).all()

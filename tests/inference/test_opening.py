@@ -77,7 +77,7 @@ def test_code_in_a_sentence_transformers_folder_is_refused(
 
 
 Broken = dict[str, tuple[Callable[[Path], Any], type[Exception], str]]
-NOT_LOADED = "No transformer could be loaded from '.*model'"
+NOT_LOADED = r"No transformer could be loaded from '.*model'.* config\.json"
 BROKEN_TRANSFORMERS: Broken = {
     "tokenizer": (hostile.with_text("tokenizer.json", "{}"), EncoderError, NOT_LOADED),
     "weights": (

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
@@ -73,14 +72,6 @@ def test_no_checkpoint_is_written_after_a_loss_that_is_no_number(part: str, fold
     with pytest.raises(ValueError, match="The loss is nan"):
         AtomicCheckpointer(str(folder)).save_checkpoint(trainer)
     assert names(folder) == before and latest(folder) == (0, 10, 2.0)
-
-
-def test_registered_with_all_parameters(tmp_path: Path) -> None:
-    options = {"save_every_num_batches": 7, "keep_most_recent_by_count": 3}
-    params = Params({"type": "atomic", **options})
-    built = Checkpointer.from_params(params, serialization_dir=str(tmp_path))
-    assert isinstance(built, AtomicCheckpointer)
-    assert (built._save_every_num_batches, built._keep_most_recent_by_count) == (7, 3)
 
 
 def test_writes_what_allennlp_writes(folder: Path) -> None:

@@ -224,10 +224,3 @@ def test_broken_files_are_named(broken: object, message: str, tmp_path: Path) ->
     write(tmp_path / "downstream" / "COCO", train=broken)
     with pytest.raises(BrokenData, match=message):
         tasks(tmp_path, PUBLISHED)[0].sentences()
-
-
-def test_a_truncated_file_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "downstream" / "COCO") / "valid.pkl"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BrokenData, match=r"valid.pkl cannot be unpickled"):
-        tasks(tmp_path, PUBLISHED)[0].sentences()
