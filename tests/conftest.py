@@ -8,11 +8,13 @@ os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["DECLUTR_KEEP_DTYPE"] = "1"  # tests check numbers, on processors without them too
 
+import importlib.util
 import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -74,23 +76,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -
 @pytest.fixture(scope="session")
 def prompted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`checkpoint` as a folder of sentence-transformers, with prompts, none of them the default."""
-    place = tmp_path_factory.mktemp("prompted") / "model"
-    shutil.copytree(checkpoint, place)
-    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
-    modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (path, kind) in enumerate(kinds.items())
-    ]
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    place = shutil.copytree(checkpoint, tmp_path_factory.mktemp("prompted") / "model")
     prompts = {"query": "ka lo: ", "passage": "mi: "}
-    (place / "1_Pooling").mkdir()
-    for name, content in (
-        ("modules.json", modules),
-        ("1_Pooling/config.json", pooling),
-        ("config_sentence_transformers.json", {"prompts": prompts, "similarity_fn_name": "dot"}),
-    ):
-        (place / name).write_text(json.dumps(content))
-    return place
+    return as_sentence_transformers(place, 32, prompts=prompts, similarity_fn_name="dot")
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +110,31 @@ def no_processes_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
         patch.setattr(multiprocessing.process.BaseProcess, "start", refused)
         patch.setattr(GradientDescentTrainer, "train", refused)
         yield
+
+
+def script(name: str) -> ModuleType:
+    """Import a file of `scripts`, which is no package."""
+    path = RECIPES.parent / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"script_{name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def as_sentence_transformers(place: Path, width: int, **settings: Any) -> Path:
+    """Make the folder of a transformer one of sentence-transformers, with settings of its own."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
+    (place / "1_Pooling").mkdir()
+    (place / "modules.json").write_text(json.dumps(modules))
+    (place / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    (place / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return place
 
 
 @contextmanager
@@ -194,6 +207,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_f
     shutil.rmtree(start)
     cached_transformers._clear_caches()
     return folder / "run"
+
+
+@pytest.fixture
+def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @pytest.fixture

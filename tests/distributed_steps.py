@@ -1,9 +1,12 @@
 """What the processes of `test_distributed.py` do."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from allennlp.common import Params
@@ -12,8 +15,7 @@ from allennlp.models import Model
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import declutr.models.training_step
-import declutr.plugin
+import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.objectives import NTXent
 from declutr.sampling.masking import IGNORE
 from declutr.system.distributed import (
@@ -35,14 +37,12 @@ def mask_by_position(token_ids: Tensor, maskable: Tensor, *, mask_id: int, **_: 
     return token_ids.masked_fill(chosen, mask_id), token_ids.masked_fill(~chosen, IGNORE)
 
 
-def mask_nothing_in_the_second_half(
-    token_ids: Tensor, maskable: Tensor, *, mask_id: int, **_: Any
-) -> tuple:
+def mask_nothing_in_the_second_half(token_ids: Tensor, maskable: Tensor, **ids: Any) -> tuple:
     """The last process has nothing to predict."""
     if process_rank() == world_size() - 1:
         maskable = maskable.clone()
         maskable[maskable.size(0) // 2 if world_size() == 1 else 0 :] = False
-    return mask_by_position(token_ids, maskable, mask_id=mask_id)
+    return mask_by_position(token_ids, maskable, **ids)
 
 
 MASKS = {"by_position": mask_by_position, "half": mask_nothing_in_the_second_half}
@@ -62,36 +62,39 @@ def share(batch: dict, sizes: list[int] | None = None) -> dict:
     }
 
 
+@contextmanager
+def exact(masks: str, dtype: torch.dtype) -> Iterator[None]:
+    """Masks that do not depend on the process, and embeddings of float64 if that is `dtype`."""
+    with patch("declutr.models.training_step.mask_tokens", MASKS[masks]):
+        if dtype is not torch.float64:
+            yield
+            return
+        with patch.object(Tensor, "float", Tensor.double):  # otherwise they are made float32
+            yield
+
+
+def built(config: dict) -> Any:
+    return Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary())
+
+
 def train_steps(config: dict, masks: str, batches: list[dict], dtype: torch.dtype) -> dict:
     """Losses, metrics and, after each step, all gradients of a model under DDP (if distributed).
 
     Nothing is updated in between, but a second step shows whether the first one finished.
     """
-    declutr.models.training_step.mask_tokens = MASKS[masks]  # type: ignore[assignment]
     torch.manual_seed(0)
-    model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary()).to(dtype)
-    model.train()
-    if dtype is torch.float64:  # otherwise embeddings are made float32
-        Tensor.float = Tensor.double  # type: ignore[method-assign]
-    trained = DistributedDataParallel(model) if is_distributed() else model
     losses, gradients = [], []
-    try:
+    with exact(masks, dtype):
+        model = built(config).to(dtype).train()
+        trained = DistributedDataParallel(model) if is_distributed() else model
         for batch in batches:
             trained.zero_grad()
             loss = trained(**share(batch))["loss"]
             loss.backward()
             losses.append(loss.item())
-            gradients.append(
-                {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
-            )
-    finally:
-        Tensor.float = _FLOAT  # type: ignore[method-assign]
-        declutr.models.training_step.mask_tokens = _MASK_TOKENS
+            named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+            gradients.append({n: p.grad.clone() for n, p in named})
     return {"losses": losses, "gradients": gradients, "metrics": model.get_metrics()}
-
-
-_FLOAT = Tensor.float
-_MASK_TOKENS = declutr.models.training_step.mask_tokens
 
 
 def several(cases: list[tuple]) -> list[dict]:
@@ -102,7 +105,7 @@ def several(cases: list[tuple]) -> list[dict]:
 def validate(config: dict, batch: dict) -> list[float]:
     """The validation loss of a process, twice."""
     torch.manual_seed(0)
-    model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary()).eval()
+    model = built(config).eval()
     part = share(batch)
     return [model(**part)["loss"].item() for _ in range(2)]
 

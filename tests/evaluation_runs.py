@@ -15,6 +15,7 @@ from declutr.evaluation.suite import all_tasks
 from declutr.evaluation.task import Protocol, Task, Vectors
 from declutr.system.distributed import process_rank
 from tests import sharded_steps
+from tests.evaluation.tasks import data_files
 
 TEXTS = ["ka lo mi", "tu re", "", "sa no ve pi du ka lo", "mi mi mi mi"]
 
@@ -68,17 +69,14 @@ def these_tasks(data: str, protocol: Protocol, corpus: str | None = None) -> lis
 
 def write_benchmark(data: Path) -> Path:
     """A small STS-B, as SentEval lays it out."""
-    folder = data / "downstream" / "STS" / "STSBenchmark"
-    folder.mkdir(parents=True)
     rng = random.Random(0)
     words = ["ka", "lo", "mi", "tu", "re", "sa", "no", "ve"]
-    for split, count in (("train", 12), ("dev", 9), ("test", 7)):
-        rows = []
-        for number in range(count):
-            pair = [" ".join(rng.choices(words, k=rng.randint(2, 12))) for _ in range(2)]
-            score = f"{rng.uniform(0, 5):.3f}"
-            rows.append("\t".join(["genre", "file", "year", str(number), score, *pair]))
-        (folder / f"sts-{split}.csv").write_text("\n".join(rows) + "\n")
+    texts = iter(lambda: " ".join(rng.choices(words, k=rng.randint(2, 12))), None)
+    splits = {
+        split: [(next(texts), next(texts), round(rng.uniform(0, 5), 3)) for _ in range(count)]
+        for split, count in (("train", 12), ("dev", 9), ("test", 7))
+    }
+    data_files.write_benchmark(data / "downstream" / "STS" / "STSBenchmark", splits)
     return data
 
 

@@ -34,48 +34,34 @@ def wordpiece() -> PreTrainedTokenizerBase:
     return _finished(backend, trainer, _BERT)
 
 
-def unigram() -> PreTrainedTokenizerBase:
+def unigram(specials: dict[str, str] = _BERT) -> PreTrainedTokenizerBase:
     """Pieces of a unigram model between `[CLS]` and `[SEP]`: ALBERT."""
-    return _finished(*_unigram(_BERT), _BERT)
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    unknown = specials["unk_token"]
+    settings: dict[str, Any] = {"vocab_size": 90, "unk_token": unknown, "show_progress": False}
+    trainer = trainers.UnigramTrainer(special_tokens=list(specials.values()), **settings)
+    return _finished(backend, trainer, specials)
 
 
 def unigram_of_xlmr() -> PreTrainedTokenizerBase:
     """Pieces of a unigram model between `<s>` and `</s>`, padding id 1: XLM-R."""
-    return _finished(*_unigram(_ROBERTA), _ROBERTA)
+    return unigram(_ROBERTA)
 
 
-def bytes_of_roberta() -> PreTrainedTokenizerBase:
+def bytes_of_roberta(specials: dict[str, str] = _ROBERTA) -> PreTrainedTokenizerBase:
     """Byte-level BPE between `<s>` and `</s>`, padding id 1: RoBERTa."""
-    return _finished(*_byte_level(_ROBERTA), _ROBERTA)
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    settings: dict[str, Any] = {"vocab_size": 300, "show_progress": False}
+    settings |= {"special_tokens": list(specials.values()), "initial_alphabet": alphabet}
+    return _finished(backend, trainers.BpeTrainer(**settings), specials)
 
 
 def bytes_of_modernbert() -> PreTrainedTokenizerBase:
     """Byte-level BPE between `[CLS]` and `[SEP]`: ModernBERT."""
-    return _finished(*_byte_level(_BERT), _BERT)
-
-
-def _unigram(specials: dict[str, str]) -> tuple[Tokenizer, trainers.Trainer]:
-    backend = Tokenizer(models.Unigram())
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=90,
-        special_tokens=list(specials.values()),
-        unk_token=specials["unk_token"],
-        show_progress=False,
-    )
-    return backend, trainer
-
-
-def _byte_level(specials: dict[str, str]) -> tuple[Tokenizer, trainers.Trainer]:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=list(specials.values()),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    return backend, trainer
+    return bytes_of_roberta(_BERT)
 
 
 def _finished(
@@ -87,25 +73,16 @@ def _finished(
     backend.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A {end}", pair=f"{begin} $A {end} $B:1 {end}:1", special_tokens=ids
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, model_max_length=MAX_LENGTH, **specials
-    )
+    limit = {"model_max_length": MAX_LENGTH}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **limit, **specials)
 
 
 def _bert(name: str, **changes: Any) -> Callable[[PreTrainedTokenizerBase], PretrainedConfig]:
     def make(tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-        return getattr(transformers, name)(
-            **{
-                **_SIZE,
-                "hidden_size": 16,
-                "vocab_size": len(tokenizer),
-                "max_position_embeddings": MAX_LENGTH,
-                "pad_token_id": tokenizer.pad_token_id,
-                "bos_token_id": tokenizer.cls_token_id,
-                "eos_token_id": tokenizer.sep_token_id,
-                **changes,
-            }
-        )
+        ids = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.cls_token_id}
+        ids |= {"eos_token_id": tokenizer.sep_token_id, "vocab_size": len(tokenizer)}
+        size = {**_SIZE, "hidden_size": 16, "max_position_embeddings": MAX_LENGTH}
+        return getattr(transformers, name)(**{**size, **ids, **changes})
 
     return make
 
@@ -139,28 +116,19 @@ FAMILIES = {
     "electra": (wordpiece, _bert("ElectraConfig", embedding_size=8)),
     "modernbert": (bytes_of_modernbert, _modernbert),
 }
+_ENTITIES = {"entity_vocab_size": 4, "entity_emb_size": 8}
+_LANGUAGES = {"languages": ["de_DE", "en_XX"], "default_language": "en_XX"}
+_LANGUAGES["adapter_reduction_factor"] = 2
 # More that count positions so, most of them by code of their own.
 COUNTING_FROM_PADDING = {
     "camembert": (bytes_of_roberta, _bert("CamembertConfig", **_SHIFTED)),
     "data2vec-text": (bytes_of_roberta, _bert("Data2VecTextConfig", **_SHIFTED)),
     "esm": (bytes_of_roberta, _bert("EsmConfig", mask_token_id=4, **_SHIFTED)),
-    "luke": (
-        bytes_of_roberta,
-        _bert("LukeConfig", entity_vocab_size=4, entity_emb_size=8, **_SHIFTED),
-    ),
+    "luke": (bytes_of_roberta, _bert("LukeConfig", **_ENTITIES, **_SHIFTED)),
     "mpnet": (bytes_of_roberta, _bert("MPNetConfig", **_SHIFTED)),
     "roberta-prelayernorm": (bytes_of_roberta, _bert("RobertaPreLayerNormConfig", **_SHIFTED)),
     "xlm-roberta-xl": (unigram_of_xlmr, _bert("XLMRobertaXLConfig", **_SHIFTED)),
-    "xmod": (
-        unigram_of_xlmr,
-        _bert(
-            "XmodConfig",
-            languages=["de_DE", "en_XX"],
-            default_language="en_XX",
-            adapter_reduction_factor=2,
-            **_SHIFTED,
-        ),
-    ),
+    "xmod": (unigram_of_xlmr, _bert("XmodConfig", **_LANGUAGES, **_SHIFTED)),
 }
 
 
@@ -181,22 +149,19 @@ def build(family: str, folder: Path) -> Path:
 
 def build_gpt2(folder: Path) -> Path:
     """A transformer without a masked language modelling head (yet with a mask token)."""
-    tokenizer = wordpiece()
-    config = transformers.GPT2Config(
-        vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=MAX_LENGTH
-    )
-    transformers.GPT2Model(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": MAX_LENGTH}
+    return _saved("GPT2", folder, **size)
 
 
 def build_t5(folder: Path) -> Path:
     """An encoder-decoder."""
+    size = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    return _saved("T5", folder, decoder_start_token_id=wordpiece().pad_token_id, **size)
+
+
+def _saved(name: str, folder: Path, **settings: Any) -> Path:
     tokenizer = wordpiece()
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2
-    )
-    config.decoder_start_token_id = tokenizer.pad_token_id
-    transformers.T5Model(config).save_pretrained(folder)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **settings)
+    getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -11,6 +11,7 @@ from allennlp.common import Params
 
 from declutr.corpus.text_pairs import NLI_CLASSES
 from tests.conftest import make_documents
+from tests.evaluation.tasks.data_files import write_benchmark, write_sick
 
 INSTANCES = 40  # at least, of every kind of data
 BATCH = 4
@@ -68,7 +69,12 @@ class RecipeData:
         words = sorted({word for sentence in self._sentences for word in sentence.split()})
         self._lines("synonyms.tsv", [f"{a}\t{b}" for a, b in pairwise(words)])
         self._write_captions()
-        self._write_benchmark(folder / "SentEval" / "downstream", rng)
+        splits = {
+            split: [(*rng.sample(self._sentences, 2), rng.uniform(1, 5)) for _ in range(8)]
+            for split in ("train", "dev", "test")
+        }
+        write_benchmark(folder / "SentEval/downstream/STS/STSBenchmark", splits)
+        write_sick(folder / "SentEval/downstream/SICK", splits)
 
     def small(self, recipe: Path, **trainer: Any) -> dict[str, Any]:
         """The recipe for these data and a tiny transformer."""
@@ -144,22 +150,6 @@ class RecipeData:
         np.save(self._folder / "captions.npy", images.astype(np.float32))
         rows = [{"image": row // 2, "caption": caption} for row, caption in enumerate(captions)]
         self._lines("captions.jsonl", [json.dumps(row) for row in rows])
-
-    def _write_benchmark(self, folder: Path, rng: random.Random) -> None:
-        """STS-B and SICK-R as SentEval lays them out."""
-        sts, sick = folder / "STS" / "STSBenchmark", folder / "SICK"
-        for part in (sts, sick):
-            part.mkdir(parents=True)
-        names = {"train": "train", "dev": "trial", "test": "test_annotated"}
-        for split, name in names.items():
-            rows = [(*rng.sample(self._sentences, 2), rng.uniform(1, 5)) for _ in range(8)]
-            self._lines(
-                sts / f"sts-{split}.csv", [f"g\tf\ty\t0\t{gold}\t{a}\t{b}" for a, b, gold in rows]
-            )
-            self._lines(
-                sick / f"SICK_{name}.txt",
-                ["i\ta\tb\tr\te", *(f"1\t{a}\t{b}\t{gold}\tNEUTRAL" for a, b, gold in rows)],
-            )
 
     def _lines(self, name: str | Path, lines: list[str]) -> Path:
         file = self._folder / name

@@ -1,5 +1,6 @@
 """Runs of a tiny model that are cut off at each of their checkpoints and resumed."""
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -73,12 +74,8 @@ def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
     model = TinyModel()
     loaders = []
     for size in (STEPS * 2 - 1, 2):
-        instances = [
-            Instance(
-                {"x": TensorField(torch.randn(4)), "label": LabelField(i % 2, skip_indexing=True)}
-            )
-            for i in range(size * 3)
-        ]
+        labels = [LabelField(i % 2, skip_indexing=True) for i in range(size * 3)]
+        instances = [Instance({"x": TensorField(torch.randn(4)), "label": y}) for y in labels]
         loaders.append(SimpleDataLoader(instances, batch_size=3, vocab=model.vocab))
     folder.mkdir(parents=True, exist_ok=True)
     checkpointer = {
@@ -111,7 +108,7 @@ def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
 
 def outcome(folder: Path, **changes: Any) -> dict[str, Any]:
     """All that a run leaves, as plain values by name: it is run, or resumed, to its end."""
-    trainer = make_trainer(folder, **changes)
+    trainer = make_trainer(folder, **copy.deepcopy(changes))
     returned = trainer.train()
     state = trainer.get_checkpoint_state()
     assert state is not None
@@ -146,8 +143,12 @@ def flat(value: Any, name: str = "") -> Any:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Names whose values differ, or that only one of the two has."""
-    return sorted(
-        key
-        for key in one.keys() | other.keys()
-        if key not in one or key not in other or one[key] != other[key]
-    )
+    names = sorted(one.keys() | other.keys())
+    none = object()
+    return [name for name in names if not _equal(one.get(name, none), other.get(name, none))]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)

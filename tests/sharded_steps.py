@@ -2,25 +2,25 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import prepare_environment
-from allennlp.data import Vocabulary
-from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.training import TrainerCallback
 from allennlp.training.optimizers import Optimizer
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-import declutr.models.training_step
-import declutr.plugin  # registers what configurations name
+import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.distributed import is_distributed, process_rank, world_size
-from tests.distributed_steps import MASKS, share
+from tests.distributed_steps import built, exact, share
+from tests.training.conftest import Killed
 
 OPTIMIZER = {
     "type": "huggingface_adamw",
@@ -28,10 +28,6 @@ OPTIMIZER = {
     "weight_decay": 0.1,
     "parameter_groups": [[["bias"], {"weight_decay": 0.0}]],
 }
-
-
-class Killed(BaseException):
-    """Nobody catches it, as nobody catches SIGKILL."""
 
 
 def accelerator(options: dict[str, Any] | None) -> DdpAccelerator | None:
@@ -67,14 +63,10 @@ def steps(
     validate: bool = False,
 ) -> dict[str, Any]:
     """Losses, metrics, all gradients and their norms of some steps, and the weights after them."""
-    declutr.models.training_step.mask_tokens = MASKS[masks]  # type: ignore[assignment]
-    if dtype is torch.float64:  # otherwise embeddings are made float32
-        Tensor.float = Tensor.double  # type: ignore[method-assign]
-    try:
+    with exact(masks, dtype):
         # Processes that begin with different weights must go on with those of the first.
         torch.manual_seed(process_rank())
-        model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary())
-        model = model.to(dtype).train()
+        model = built(config).to(dtype).train()
         wrapper = accelerator(options)
         wrapped = None if wrapper is None else wrapper.wrap_model(model)[1]
         module = model if wrapped is None else wrapped.model
@@ -87,15 +79,10 @@ def steps(
                 loss = module(**share(batch))["loss"]
                 (loss / accumulate).backward()
                 done["losses"].append(loss.item())
-            done["gradients"].append(
-                {n.removeprefix("module."): whole(p.grad) for n, p in named if p.grad is not None}
-            )
-            norm = (
-                clip_grad_norm_(module.parameters(), 1.0)
-                if wrapped is None
-                else wrapped.clip_grad_norm_(1.0)
-            )
-            done["norms"].append(norm.item())
+            gradients = {n: whole(p.grad) for n, p in named if p.grad is not None}
+            done["gradients"].append({n.removeprefix("module."): g for n, g in gradients.items()})
+            clip = partial(clip_grad_norm_, module.parameters())
+            done["norms"].append((wrapped.clip_grad_norm_ if wrapped else clip)(1.0).item())
             optimizer.step()
             if validate:
                 module.eval()
@@ -108,13 +95,6 @@ def steps(
         done["held"] = held(model.parameters()), held(moments)
         done["state"] = {n: whole(v) for n, v in state.items() if torch.is_tensor(v)}
         return done
-    finally:
-        Tensor.float = _FLOAT  # type: ignore[method-assign]
-        declutr.models.training_step.mask_tokens = _MASK_TOKENS
-
-
-_FLOAT = Tensor.float
-_MASK_TOKENS = declutr.models.training_step.mask_tokens
 
 
 def several(cases: list[tuple[tuple, dict]]) -> list[dict]:
@@ -136,11 +116,8 @@ def most_gathered(config: dict, batch: dict, options: dict[str, Any]) -> tuple[i
         units.add(self)
         most = max(most, sum(unit.is_unsharded for unit in units))
 
-    FSDPParamGroup._to_unsharded = counted  # type: ignore[method-assign]
-    try:
+    with patch.object(FSDPParamGroup, "_to_unsharded", counted):
         steps(config, [batch], options)
-    finally:
-        FSDPParamGroup._to_unsharded = gather  # type: ignore[method-assign]
     return most, len(units)
 
 
@@ -161,6 +138,22 @@ class KilledAt(TrainerCallback):
             raise Killed
 
 
+def loop_of(config: dict, folder: str, options: dict[str, Any] | None) -> TrainModel:
+    """What a process of `allennlp train` makes of a configuration."""
+    config = json.loads(json.dumps(config))
+    if is_distributed():
+        config["trainer"] |= {"local_rank": process_rank(), "world_size": world_size()}
+        config["trainer"] |= {"cuda_device": -1, "distributed": True}
+    params = Params(config)
+    prepare_environment(params)
+    return TrainModel.from_params(
+        params=params,
+        serialization_dir=folder,
+        local_rank=process_rank(),
+        ddp_accelerator=accelerator(options),
+    )
+
+
 def train(config: dict, folder: str, options: dict[str, Any] | None, kill_at: int = 0) -> Any:
     """What the processes of `allennlp train` do; `allennlp` itself starts them and archives.
 
@@ -172,21 +165,7 @@ def train(config: dict, folder: str, options: dict[str, Any] | None, kill_at: in
         Path(folder, "config.json").write_text(json.dumps(config))
     if kill_at:
         config["trainer"]["callbacks"].append({"type": "killed_at", "steps": kill_at})
-    if is_distributed():
-        config["trainer"] |= {
-            "local_rank": process_rank(),
-            "world_size": world_size(),
-            "cuda_device": -1,
-            "distributed": True,
-        }
-    params = Params(config)
-    prepare_environment(params)
-    loop = TrainModel.from_params(
-        params=params,
-        serialization_dir=folder,
-        local_rank=process_rank(),
-        ddp_accelerator=accelerator(options),
-    )
+    loop = loop_of(config, folder, options)
     try:
         loop.run()
     except Killed:
@@ -206,19 +185,7 @@ def from_checkpoint(config: dict, source: str, folder: str, options: dict[str, A
 
 def broken(config: dict, folder: str, options: dict[str, Any]) -> str:
     """What a process says when it is to write weights that are not finite."""
-    config = json.loads(json.dumps(config))
-    config["trainer"] |= {
-        "local_rank": process_rank(),
-        "world_size": world_size(),
-        "cuda_device": -1,
-        "distributed": True,
-    }
-    trainer = TrainModel.from_params(
-        params=Params(config),
-        serialization_dir=folder,
-        local_rank=process_rank(),
-        ddp_accelerator=accelerator(options),
-    ).trainer
+    trainer = loop_of(config, folder, options).trainer
     with torch.no_grad():
         last = list(trainer.model.parameters())[-1].to_local()
         last.fill_(torch.nan if process_rank() == world_size() - 1 else 1.0)

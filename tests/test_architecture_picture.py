@@ -1,11 +1,8 @@
 """docs/architecture.svg is what its script draws, and its names are those of the real parts."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
-import pytest
 from allennlp.common import Params
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
@@ -15,25 +12,18 @@ import declutr.plugin  # noqa: F401
 from declutr.components import registered_name
 from declutr.models.views import Views
 from declutr.objectives import Objective
+from tests.conftest import script
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    path = ROOT / "scripts" / "draw_architecture.py"
-    spec = importlib.util.spec_from_file_location("draw_architecture", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+DRAWING = script("draw_architecture")
 
 
-def test_the_picture_is_what_the_script_draws(script: ModuleType) -> None:
-    assert PICTURE.read_text(encoding="utf-8") == script.picture(), (
-        "Draw it anew: python scripts/draw_architecture.py"
-    )
+def test_the_picture_is_what_the_script_draws() -> None:
+    told = "Draw it anew: python scripts/draw_architecture.py"
+    assert PICTURE.read_text(encoding="utf-8") == DRAWING.picture(), told
 
 
 def test_nothing_is_outside_the_picture() -> None:
@@ -47,9 +37,9 @@ def test_nothing_is_outside_the_picture() -> None:
             assert 0 < float(element.attrib["y"]) < height
 
 
-def test_the_model_of_the_recipe_has_these_parts(script: ModuleType, checkpoint: Path) -> None:
-    names = script.names()
-    params = Params.from_file(script.RECIPE, ext_vars={"TRANSFORMER_MODEL": str(checkpoint)})
+def test_the_model_of_the_recipe_has_these_parts(checkpoint: Path) -> None:
+    names = DRAWING.names()
+    params = Params.from_file(DRAWING.RECIPE, ext_vars={"TRANSFORMER_MODEL": str(checkpoint)})
     model = Model.from_params(params["model"], vocab=Vocabulary())
     embedder = model._text_field_embedder
     for key, base, part in (

@@ -137,10 +137,9 @@ def test_findings_become_tables_of_the_report(tmp_path: Path) -> None:
     other = {**FOUND, "settings": {**FOUND["settings"], "repository": True}}
     assert {run.name for run in runs_of(other)} == {"gpu_train_9.9", "gpu_correct_9.9"}
     runs = [*runs_of(other), *runs_of(FOUND)]
-    titles = [
-        line for line in report.markdown(runs).splitlines() if line.startswith("## Training f")
-    ]
-    assert titles[0] + ", release 9.9" == titles[1]
+    lines = report.markdown(runs).splitlines()
+    first, second = [line for line in lines if line.startswith("## Training f")]
+    assert first + ", release 9.9" == second
 
     gpu._write(tmp_path, {**FOUND, "settings": {**FOUND["settings"], "tiny": True}}, "")
     with pytest.raises(ValueError, match="of a rehearsal"):

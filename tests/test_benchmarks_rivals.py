@@ -39,9 +39,8 @@ def test_texts_are_of_the_lengths_that_are_asked_for(checkpoint: Path, tmp_path:
 def test_the_first_text_with_another_vector_is_named() -> None:
     texts = ["alike", "cut", "also cut"]
     require_alike("a and b", np.array([1.0, 0.9991, 1.0]), texts)
-    with pytest.raises(
-        ValueError, match=r"a and b differ in 2 of 3 texts, first in text 1 .*'cut'"
-    ):
+    message = r"a and b differ in 2 of 3 texts, first in text 1 .*'cut'"
+    with pytest.raises(ValueError, match=message):
         require_alike("a and b", np.array([1.0, np.nan, 0.9]), texts)
 
 
@@ -52,11 +51,8 @@ def test_scored_pairs_of_the_benchmark(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("main\tfile\t2012\t1\t4.5\ta man\ta person\n" * 2)
     name, pairs = scored_pairs(tmp_path)
-    assert (name, pairs.sentences, pairs.gold[0]) == (
-        "STS-B",
-        ["a man"] * 2 + ["a person"] * 2,
-        4.5,
-    )
+    assert (name, pairs.gold[0]) == ("STS-B", 4.5)
+    assert pairs.sentences == ["a man"] * 2 + ["a person"] * 2
 
 
 def test_a_worker_embeds_what_it_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:

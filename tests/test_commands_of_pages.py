@@ -5,13 +5,12 @@ A block is run, or `NOT_RUN` has it with another check, so that no new block goe
 
 import argparse
 import importlib.metadata
-import importlib.util
-import json
 import logging
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import _jsonnet
@@ -21,7 +20,7 @@ from allennlp.common import cached_transformers
 
 import declutr.__main__
 from tests.commands.test_evaluate_embeddings import pairs
-from tests.conftest import make_documents
+from tests.conftest import as_sentence_transformers, make_documents
 from tests.pages_code import Block, blocks, commands
 
 ROOT = Path(__file__).parent.parent
@@ -35,12 +34,6 @@ SMALLER = {"256": "8"}
 HUB_NAMES = ("distilroberta-base", "e5")
 
 
-def is_target(command: str) -> bool:
-    """Return whether the Makefile has the target."""
-    makefile = (ROOT / "Makefile").read_text()
-    return re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE) is not None
-
-
 def explains_itself(command: str) -> bool:
     """Return whether `declutr` alone has this command, and it prints its help."""
     module, _, function = declutr.__main__.COMMANDS[command.split()[1]][0].partition(":")
@@ -49,9 +42,9 @@ def explains_itself(command: str) -> bool:
     return not ended.value.code
 
 
-def is_module(command: str) -> bool:
-    """Return whether there is the module after `-m`."""
-    return importlib.util.find_spec(command.split()[2]) is not None
+def is_target(command: str) -> bool:
+    makefile = (ROOT / "Makefile").read_text()
+    return re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE) is not None
 
 
 def has_allennlp(command: str) -> bool:
@@ -59,23 +52,15 @@ def has_allennlp(command: str) -> bool:
     return importlib.metadata.version("allennlp") in command
 
 
-def is_clone(command: str) -> bool:
-    return (ROOT / "setup.py").is_file()
-
-
-def is_output(command: str) -> bool:
-    return True
-
-
 NOT_RUN: dict[str, Callable[[str], bool]] = {
     r"make [a-z-]+": is_target,
-    r"pip install (-c constraints\.txt )?\.": is_clone,
+    r"pip install (-c constraints\.txt )?\.": lambda command: (ROOT / "setup.py").is_file(),
     r"pip install --no-deps allennlp==\S+": has_allennlp,
     r"uv venv && uv pip install -e \. allennlp==\S+": has_allennlp,
     r"declutr (setup|doctor)": explains_itself,
-    r"python -m benchmarks all --quick": is_module,
-    r"before after": is_output,  # of `make train`, as the next
-    r"(validation loss|span retrieval accuracy) .*": is_output,
+    r"python -m benchmarks all --quick": lambda command: find_spec(command.split()[2]) is not None,
+    # What `make train` prints.
+    r"before after|(validation loss|span retrieval accuracy) .*": lambda output: True,
 }
 """Commands that install, take minutes or are no commands: a form of each, and what is checked."""
 
@@ -89,19 +74,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer(make_documents(8, 300), 400, max_length=512)
     for name in HUB_NAMES:
         make_checkpoint(folder / name, tokenizer, layers=1, hidden_size=16, heads=2, max_length=512)
-    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
-    modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (path, kind) in enumerate(kinds.items())
-    ]
-    pooling = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
-    (folder / "e5" / "1_Pooling").mkdir()
-    for name, content in (
-        ("modules.json", modules),
-        ("1_Pooling/config.json", pooling),
-        ("config_sentence_transformers.json", {"prompts": {"query": "q: ", "passage": "p: "}}),
-    ):
-        (folder / "e5" / name).write_text(json.dumps(content))
+    prompts = {"query": "q: ", "passage": "p: "}
+    as_sentence_transformers(folder / "e5", 16, prompts=prompts)
     return folder
 
 

@@ -13,7 +13,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
 
 
 def test_variables_and_files() -> None:
-    """Those of the code are on the page, and no others of ours."""
     named = set(re.findall(r"`(?:\w+ )?([A-Z_]{8,}|\w+\.json)(?:=\w+)?`", PAGE.read_text()))
     assert named >= {
         kernel_choices.VARIABLE,

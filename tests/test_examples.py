@@ -31,11 +31,10 @@ SCRIPTS = sorted(EXAMPLE.parent.glob("domain_adaptation_from_*.py"))
 def written(file: Path, rows_of_each: int, seed: int) -> Path:
     """Lines of a topic each: five words of its own, and two that all have in common."""
     rng = random.Random(seed)
-    rows = [
-        f"{topic}\t{' '.join([*rng.choices(words, k=5), *rng.choices(['ka', 'lo'], k=2)])}\n"
-        for topic, words in TOPICS.items()
-        for _ in range(rows_of_each)
-    ]
+    rows = []
+    for topic in [topic for topic in TOPICS for _ in range(rows_of_each)]:
+        words = [*rng.choices(TOPICS[topic], k=5), *rng.choices(["ka", "lo"], k=2)]
+        rows.append(f"{topic}\t{' '.join(words)}\n")
     rng.shuffle(rows)
     file.write_text("\n".join(rows))  # with blank lines between
     return file
@@ -54,26 +53,16 @@ def allennlp(*arguments: str, **environment: str) -> str:
     """What the command says, run where the example is not installed but can be imported."""
     command = [sys.executable, "-m", "allennlp", *arguments]
     given = {**os.environ, "PYTHONPATH": str(EXAMPLE), "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run(
-        [*command, "--include-package", "topic_classifier"],
-        env=given,
-        capture_output=True,
-        text=True,
-    )
+    command += ["--include-package", "topic_classifier"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The best weights of a run."""
-    return torch.load(folder / "best.th", weights_only=True)
-
-
-def transformer(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """The encoder in the weights of a model, by the names of its own."""
-    return {
-        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
-    }
+def transformer(run: Path, prefix: str) -> dict[str, torch.Tensor]:
+    """The encoder in the best weights of a run, by the names of its own."""
+    state = torch.load(run / "best.th", weights_only=True).items()
+    return {name.removeprefix(prefix): t for name, t in state if name.startswith(prefix)}
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
@@ -92,12 +81,12 @@ def test_train_move_evaluate_and_predict(
     run, overrides = tmp_path / "run", json.dumps(changes)
     allennlp("train", str(recipe), "-s", str(run), "-o", overrides, **names)
 
-    before = transformer(
-        weights(trained), "_text_field_embedder.token_embedder_tokens.transformer_model.roberta."
-    )
-    after = transformer(
-        weights(run),
-        "_text_field_embedder.token_embedder_tokens.transformer.transformer_model.",
+    before, after = (
+        transformer(run, f"_text_field_embedder.token_embedder_tokens.{name}.")
+        for run, name in (
+            (trained, "transformer_model.roberta"),
+            (run, "transformer.transformer_model"),
+        )
     )
     assert before.keys() == after.keys() and len(before) > 30
     same = [torch.equal(before[name], after[name]) for name in before]
@@ -137,9 +126,8 @@ def test_a_line_without_a_tab(
     (tmp_path / "data.tsv").write_text("sport\tka lo\n\nno label here\n")
     rows = TabSeparatedReader(WhitespaceTokenizer(), {}).read(str(tmp_path / "data.tsv"))
     assert next(iter(rows))["label"].label == "sport"
-    with pytest.raises(
-        ConfigurationError, match=r"line 3: expected a label, a tab and a text, got"
-    ):
+    message = r"line 3: expected a label, a tab and a text, got"
+    with pytest.raises(ConfigurationError, match=message):
         list(rows)
 
 
@@ -177,12 +165,7 @@ def made_data(kind: str, folder: Path, documents: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem.rpartition("_")[2])
 def test_domain_adaptation(
-    script: Path,
-    documents: list[str],
-    checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    script: Path, documents: list, checkpoint: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     arguments = made_data(script.stem.rpartition("_")[2], tmp_path, documents)
     arguments += ["--model", str(checkpoint), "--output", str(tmp_path / "out")]

@@ -91,16 +91,12 @@ def test_the_readme_has_at_most_1200_words() -> None:
 def test_an_index_links_every_page(index: str) -> None:
     file = ROOT / index
     links = LINK.findall(file.read_text(encoding="utf-8"))
-    linked = {
-        (file.parent / link.partition("#")[0]).resolve() for link in links if "://" not in link
-    }
-    assert {name_of(page) for page in DOCS} - {name_of(page) for page in linked | {file}} <= {
-        "docs/index.md"
-    }
+    here = [link.partition("#")[0] for link in links if "://" not in link]
+    linked = {(file.parent / link).resolve() for link in here} | {file}
+    assert {*DOCS} - linked <= {ROOT / "docs" / "index.md"}
 
 
 def test_the_extras_are_those_of_the_package() -> None:
-    """In docs/INSTALL.md."""
     page = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
     table = page.partition('| `pip install "declutr[…]"` |')[2].partition("\n\n")[0]
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
@@ -109,16 +105,12 @@ def test_the_extras_are_those_of_the_package() -> None:
 
 
 def test_what_depends_on_the_system_is_on_the_page_of_platforms() -> None:
-    """A module that asks for the system is one of those whose answers docs/PLATFORMS.md has."""
     asks = re.compile(
         r"sys\.platform|os\.name\b|platform\.system|sched_getaffinity|[\"/]proc/|prctl|mallopt|"
         r"import (fcntl|msvcrt|resource)|\"fork\"|os\.geteuid"
     )
-    found = {
-        name_of(file)
-        for file in (ROOT / "declutr").rglob("*.py")
-        if asks.search(file.read_text(encoding="utf-8"))
-    }
+    files = (ROOT / "declutr").rglob("*.py")
+    found = {name_of(file) for file in files if asks.search(file.read_text(encoding="utf-8"))}
     assert found <= {
         "declutr/data/data_loader.py",  # how its workers are started
         "declutr/environment/machine.py",  # NVIDIA's driver

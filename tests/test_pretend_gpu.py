@@ -50,14 +50,9 @@ def run(*command: str) -> subprocess.CompletedProcess:
     """`python -m ...` in a process of its own: the hooks must be there before torch is."""
     paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = sys.executable, "-m", *command
+    how = {"cwd": REPOSITORY, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, **how)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done
 

@@ -3,7 +3,6 @@
 Weights, optimizer, schedules, averages, best weights and all metrics are compared, to the bit.
 """
 
-import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from tests.resumed_runs import differences, make_trainer, outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting_for_disks")]
 
 ADAM = {"type": "adamw", "lr": 0.05}
 SGD = {"type": "sgd", "lr": 0.05, "momentum": 0.9}
@@ -95,25 +94,13 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda file: None)
-
-
 def apart(folder: Path, *places: str, **changes: Any) -> dict[str, list[str]]:
     """What differs in runs cut off at `places`, of those that had a checkpoint there."""
-    whole = outcome(folder / "whole", **copy.deepcopy(changes))
+    whole = outcome(folder / "whole", **changes)
     cut = [place for place in places if (folder / "cut" / place).exists()]
     assert cut
-    return {
-        place: different
-        for place in cut
-        if (
-            different := differences(
-                whole, outcome(folder / "cut" / place, **copy.deepcopy(changes))
-            )
-        )
-    }
+    found = {p: differences(whole, outcome(folder / "cut" / p, **changes)) for p in cut}
+    return {place: different for place, different in found.items() if different}
 
 
 @pytest.mark.parametrize("name", OPTIONS)

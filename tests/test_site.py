@@ -1,23 +1,14 @@
 """The site of `make docs`: its navigation has every page, and its docstrings keep every word."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 
 from declutr.components import COMPONENTS
+from tests.conftest import script
 
 ROOT = Path(__file__).parent.parent
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def places(part: object) -> set[str]:

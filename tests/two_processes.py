@@ -23,28 +23,18 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
     multiprocessing.set_forkserver_preload([function.__module__])
     with tempfile.TemporaryDirectory() as folder:
         torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
-        mp.start_processes(
-            _worker,
-            (processes, folder, function),
-            nprocs=processes,
-            start_method="forkserver",
-        )
-        return [
-            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
-        ]
+        arguments, how = (processes, folder, function), {"start_method": "forkserver"}
+        mp.start_processes(_worker, arguments, nprocs=processes, **how)
+        files = [Path(folder, f"{rank}.pt") for rank in range(processes)]
+        return [torch.load(file, weights_only=False) for file in files]
 
 
 def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/group",
-        rank=rank,
-        world_size=processes,
-        timeout=timedelta(seconds=120),
-    )
+    place = {"init_method": f"file://{folder}/group", "timeout": timedelta(seconds=120)}
+    dist.init_process_group("gloo", rank=rank, world_size=processes, **place)
     try:
         args = torch.load(Path(folder, "arguments.pt"), weights_only=False)
         torch.save(function(*args), Path(folder, f"{rank}.pt"))

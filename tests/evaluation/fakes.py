@@ -13,9 +13,8 @@ from declutr.evaluation.task import MissingData, Task, Vectors
 
 def hashed(texts: Sequence[str], dimension: int = 4) -> np.ndarray:
     """Return embeddings `(n, dimension)` that depend on the text alone."""
-    rows = [
-        np.random.default_rng(zlib.crc32(text.encode())).normal(size=dimension) for text in texts
-    ]
+    draws = [np.random.default_rng(zlib.crc32(text.encode())) for text in texts]
+    rows = [draw.normal(size=dimension) for draw in draws]
     return np.array(rows, dtype=np.float32).reshape(len(rows), dimension)
 
 
@@ -28,12 +27,8 @@ class Encoder:
         encode: Callable[[Sequence[str]], np.ndarray] = hashed,
         fingerprint: str = "a",
     ) -> None:
-        self.name, self.spec, self._encode, self._fingerprint = (
-            name,
-            f"fake:{name}",
-            encode,
-            fingerprint,
-        )
+        self.name, self.spec = name, f"fake:{name}"
+        self._encode, self._fingerprint = encode, fingerprint
         self.seen: list[str] = []
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
@@ -63,10 +58,8 @@ class Positive(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         items = {"predicted": (vectors(self.texts)[:, 0] > 0).astype(int), "gold": self.gold}
-        return [
-            Score("accuracy", "accuracy", items),
-            Score("dev_accuracy", "mean", {"value": np.ones(2)}),
-        ]
+        dev = Score("dev_accuracy", "mean", {"value": np.ones(2)})
+        return [Score("accuracy", "accuracy", items), dev]
 
     def notes(self) -> list[str]:
         return [f"{len(self.texts)} sentences"]
@@ -110,9 +103,8 @@ class Spread(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         x = vectors(self.texts).astype(float)
-        self.alarm = (
-            ["COLLAPSE: all embeddings point the same way."] if not np.ptp(x, 0).any() else []
-        )
+        alarm = ["COLLAPSE: all embeddings point the same way."]
+        self.alarm = [] if np.ptp(x, 0).any() else alarm
         return [
             Score("alignment", "plain_mean", {"value": np.abs(x).mean(axis=1)}),
             Score("uniformity", "plain_mean", {"value": -np.square(x).mean(axis=1)}),
@@ -136,11 +128,16 @@ class Absent(Task):
 
 
 class Failing(Positive):
-    """A task that raises when it is scored."""
+    """A task that raises when it is scored, or when its sentences are read."""
 
-    def __init__(self, error: BaseException, name: str = "failing") -> None:
+    def __init__(self, error: BaseException, name: str = "failing", reading: bool = False) -> None:
         super().__init__(name, ["a", "b"])
-        self.error = error
+        self.error, self.reading = error, reading
+
+    def sentences(self) -> list[str]:
+        if self.reading:
+            raise self.error
+        return super().sentences()
 
     def scores(self, vectors: Vectors) -> list[Score]:
         raise self.error

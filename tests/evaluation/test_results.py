@@ -4,17 +4,13 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from declutr.evaluation.result_keys import data_digest, differing, key_of
-from declutr.evaluation.results import (
-    Record,
-    ResultFolder,
-    record,
-    write_whole,
-)
+from declutr.evaluation.results import Record, ResultFolder, record, write_whole
 from declutr.evaluation.scores import Score, interval
 from declutr.evaluation.suite import TaskResult, evaluate
 from declutr.evaluation.task import PUBLISHED, MissingData
@@ -43,10 +39,20 @@ class TestIntervals:
         (result,) = evaluate(hashed, [Positive("x", [str(n) for n in range(20)])])
         assert set(record(result, KEY).intervals) == {"accuracy"}
 
-    def test_a_score_that_is_not_a_number_has_no_interval(self) -> None:
+    def test_a_score_that_is_not_a_number_has_no_interval(self, folder) -> None:
         items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
         result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
         assert record(result, KEY).intervals == {}
+        folder.save("mine", record(result, KEY))
+        (path,) = folder.folder.rglob("x.json")
+        assert json.loads(path.read_text())["scores"][0]["value"] is None
+        assert np.isnan(folder.load("mine", "x").main.value)
+
+
+def flipped(content: bytes) -> bytes:
+    """Change a digit of a value."""
+    place = content.index(b'"value": ') + 11
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 class TestFolder:
@@ -56,11 +62,8 @@ class TestFolder:
         assert found.key == KEY and found.intervals == scored.intervals
         assert replace(found.result, scores=[]) == replace(scored.result, scores=[])
         for ours, theirs in zip(found.result.scores, scored.result.scores, strict=True):
-            assert (ours.name, ours.statistic, ours.value) == (
-                theirs.name,
-                theirs.statistic,
-                theirs.value,
-            )
+            for name in ("name", "statistic", "value"):
+                assert getattr(ours, name) == getattr(theirs, name)
             for name, array in theirs.items.items():
                 np.testing.assert_array_equal(ours.items[name], array)
                 assert ours.items[name].dtype == array.dtype
@@ -82,14 +85,6 @@ class TestFolder:
         found = folder.load("mine", "absent")
         assert found.result == result and found.main is None
         assert list(folder.folder.rglob("*.npz")) == []
-
-    def test_a_value_that_is_not_a_number_is_stored(self, folder) -> None:
-        items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
-        result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
-        folder.save("mine", record(result, KEY))
-        (path,) = folder.folder.rglob("x.json")
-        assert json.loads(path.read_text())["scores"][0]["value"] is None
-        assert np.isnan(folder.load("mine", "x").main.value)
 
     def test_a_new_result_replaces_the_old_one(self, folder, scored) -> None:
         folder.save("mine", scored)
@@ -128,27 +123,23 @@ class TestFolder:
         assert folder.description("mine") == {"name": "mine", "spec": "a", "runs": [1]}
 
     @pytest.mark.parametrize(
-        "damage", ["cut json", "cut npz", "no npz", "other format", "empty", "a bit"]
+        ("file", "damage"),
+        [
+            ("json", lambda content: content[:100]),
+            ("npz", lambda content: content[:100]),
+            ("npz", None),
+            ("json", lambda content: json.dumps(json.loads(content) | {"format": 99}).encode()),
+            ("json", lambda content: b""),
+            ("json", flipped),
+        ],
+        ids=["cut json", "cut npz", "no npz", "other format", "empty", "a bit"],
     )
     def test_a_damaged_result_is_ignored_with_a_warning(
-        self, folder, scored, damage, caplog
+        self, folder, scored, file, damage, caplog
     ) -> None:
         folder.save("mine", scored)
-        (stated,), (items,) = folder.folder.rglob("*.json"), folder.folder.rglob("*.npz")
-        if damage == "cut json":
-            stated.write_text(stated.read_text()[:100])
-        elif damage == "cut npz":
-            items.write_bytes(items.read_bytes()[:100])
-        elif damage == "no npz":
-            items.unlink()
-        elif damage == "a bit":
-            content = bytearray(stated.read_bytes())
-            content[content.index(b'"value": ') + 11] ^= 1  # changes a digit
-            stated.write_bytes(content)
-        elif damage == "other format":
-            stated.write_text(json.dumps(json.loads(stated.read_text()) | {"format": 99}))
-        else:
-            stated.write_text("")
+        (path,) = folder.folder.rglob(f"*.{file}")
+        path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
         assert folder.load("mine", "STS12") is None
         assert "is damaged and not used" in caplog.text
         assert folder.records("mine") == {}
@@ -171,10 +162,7 @@ class TestWriting:
         path = tmp_path / "a.json"
         write_whole(path, "old")
 
-        def refuse(*names):
-            raise OSError("no space left")
-
-        monkeypatch.setattr(os, "replace", refuse)
+        monkeypatch.setattr(os, "replace", Mock(side_effect=OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
             write_whole(path, "new")
         assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
@@ -210,9 +198,10 @@ class TestDigests:
 
     def test_paths_functions_and_protocols_do_not_change_the_digest(self) -> None:
         there = [
-            {"folder": Path(p), "read": f, "p": PUBLISHED} for p, f in (("/a", len), ("/b", max))
+            self.changed(folder=Path(path), read=read, p=PUBLISHED)
+            for path, read in (("/a", len), ("/b", max))
         ]
-        assert len({data_digest(self.changed(**changes)) for changes in there}) == 1
+        assert len({data_digest(task) for task in there}) == 1
 
     def test_the_order_of_keys_does_not_count_and_cycles_end(self) -> None:
         one, other = {"a": 1, "b": {2, 3}}, {"b": {3, 2}, "a": 1}

@@ -22,16 +22,20 @@ def said() -> list[str]:
 
 @pytest.fixture
 def start(tmp_path, said):
-    """Return a function that begins a run over some tasks, always in the same folder."""
+    """Return a function that runs encoders on some tasks, always in the same folder."""
 
     def start(
         tasks: Sequence[Task],
+        *encoders: Encoder,
         protocol: Protocol = PUBLISHED,
         version: str = "1.0",
         overwrite: bool = False,
     ) -> Run:
         folder = ResultFolder(tmp_path / "out")
-        return Run(folder, tasks, protocol, version, overwrite=overwrite, say=said.append)
+        run = Run(folder, tasks, protocol, version, overwrite=overwrite, say=said.append)
+        for encoder in encoders:
+            run.add(encoder)
+        return run
 
     return start
 
@@ -40,21 +44,24 @@ def comparison(run: Run, first: Sequence[str] = ()):
     return run.comparison(first, [task.name for task in run.tasks])[0]
 
 
+ALONE = [Positive("one", ONE)]
+BOTH = [*ALONE, Positive("two", TWO)]
+
+
 class TestResuming:
     def test_only_sentences_of_tasks_to_do_are_embedded(self, start, said) -> None:
-        start([Positive("one", ONE)]).add(Encoder())
+        start(ALONE, Encoder())
         again = Encoder()
-        run = start([Positive("one", ONE), Positive("two", TWO)])
-        run.add(again)
+        run = start(BOTH, again)
         assert sorted(again.seen) == ["c", "d"]
         assert said[0] == "hashed: 1 task to do"
         assert said[1] == f"hashed: 1 task to do, 1 kept from before in {run.folder.folder}"
         assert comparison(run).groups() == {"downstream": ["one", "two"]}
 
     def test_a_finished_run_embeds_nothing(self, start, said) -> None:
-        start([Positive("one", ONE)]).add(Encoder())
+        start(ALONE, Encoder())
         again = Encoder()
-        start([Positive("one", ONE)]).add(again)
+        start(ALONE, again)
         assert again.seen == [] and said[-1].startswith("hashed: 0 tasks to do, 1 kept")
 
     def test_a_killed_run_loses_only_the_task_in_progress(self, start) -> None:
@@ -68,26 +75,22 @@ class TestResuming:
         assert comparison(run).groups() == {"downstream": ["one", "two", "three"]}
 
     def test_failed_and_missing_results_are_computed_again(self, start) -> None:
-        run = start([Failing(RuntimeError("odd"), "one"), Absent("two")])
-        run.add(Encoder())
+        run = start([Failing(RuntimeError("odd"), "one"), Absent("two")], Encoder())
         assert failed(comparison(run), ["hashed"], {}) and comparison(run).missing()
-        run = start([Positive("one", ONE), Positive("two", TWO)])
-        run.add(Encoder())
+        run = start(BOTH, Encoder())
         assert not comparison(run).failures() and not comparison(run).missing()
 
     def test_a_damaged_result_is_computed_again(self, start) -> None:
-        run = start([Positive("one", ONE)])
-        run.add(Encoder())
+        run = start(ALONE, Encoder())
         (path,) = run.folder.folder.rglob("one.npz")
         path.write_bytes(b"")
         again = Encoder()
-        start([Positive("one", ONE)]).add(again)
+        start(ALONE, again)
         assert sorted(again.seen) == ONE
 
     def test_time_and_counts_of_all_runs_are_stored(self, start) -> None:
-        start([Positive("one", [*ONE, "a"])]).add(Encoder())
-        run = start([Positive("one", [*ONE, "a"]), Positive("two", TWO), Absent()])
-        run.add(Encoder())
+        start([Positive("one", [*ONE, "a"])], Encoder())
+        run = start([Positive("one", [*ONE, "a"]), Positive("two", TWO), Absent()], Encoder())
         facts = run.folder.description("hashed")
         assert [(r["requested"], r["embedded"]) for r in facts["runs"]] == [(4, 3), (2, 2)]
         assert all(r["seconds"] >= 0 for r in facts["runs"])
@@ -106,12 +109,12 @@ class TestChanges:
     def test_changed_results_are_refused_before_an_encoder_is_opened(
         self, start, changed, settings, message
     ) -> None:
-        start([Positive("one", ONE)]).add(Encoder())
+        start(ALONE, Encoder())
         with pytest.raises(ChangedResults, match=f"has a result of hashed .*{re.escape(message)}"):
             start(changed, **settings).check(["another", "hashed"])
 
     def test_overwrite_replaces_changed_results(self, start) -> None:
-        start([Positive("one", ONE), Positive("two", TWO)]).add(Encoder())
+        start(BOTH, Encoder())
         run = start([Positive("one", ["x", "y"]), Positive("two", TWO)], overwrite=True)
         run.check(["hashed"])
         again = Encoder()
@@ -119,17 +122,17 @@ class TestChanges:
         assert sorted(again.seen) == ["x", "y"]  # the other task has not changed
 
     def test_another_encoder_of_the_same_name_is_refused(self, start) -> None:
-        start([Positive("one", ONE)]).add(Encoder())
-        run = start([Positive("one", ONE)])
+        start(ALONE, Encoder())
+        run = start(ALONE)
         run.check(["hashed"])  # the fingerprint is known only once the encoder is open
         expected = "encoder a there, b now. Choose another --output, or replace such results with"
         with pytest.raises(ChangedResults, match=expected):
             run.add(Encoder(fingerprint="b"))
-        start([Positive("one", ONE)], overwrite=True).add(Encoder(fingerprint="b"))
+        start(ALONE, Encoder(fingerprint="b"), overwrite=True)
 
     def test_results_are_kept_on_another_device(self, start) -> None:
-        start([Positive("one", ONE)]).add(Encoder())
-        run = start([Positive("one", ONE)], replace(PUBLISHED, device="cuda"))
+        start(ALONE, Encoder())
+        run = start(ALONE, protocol=replace(PUBLISHED, device="cuda"))
         run.check(["hashed"])
         again = Encoder()
         run.add(again)
@@ -139,22 +142,21 @@ class TestChanges:
 class TestComparison:
     def test_all_encoders_of_the_folder_appear_with_the_named_ones_first(self, start) -> None:
         for name in ("b", "c", "a"):
-            start([Positive("two", TWO), Positive("one", ONE)]).add(Encoder(name))
-        run = start([Positive("one", ONE)])
+            start([Positive("two", TWO), Positive("one", ONE)], Encoder(name))
+        run = start(ALONE)
         found, left_out = run.comparison(["c"], ["one"])
         assert found.encoders == ["c", "a", "b"] and found.tasks == ["one", "two"]
         assert left_out == 0
 
     def test_results_that_do_not_belong_are_left_out_and_counted(self, start) -> None:
-        start([Positive("one", ONE), Positive("two", TWO)], PROTOTYPING).add(Encoder("quick"))
-        start([Positive("one", TWO)]).add(Encoder("other data"))
-        run = start([Positive("one", ONE), Absent("two")])
-        run.add(Encoder("now"))
+        start(BOTH, Encoder("quick"), protocol=PROTOTYPING)
+        start([Positive("one", TWO)], Encoder("other data"))
+        run = start([Positive("one", ONE), Absent("two")], Encoder("now"))
         found, left_out = run.comparison(["now"], ["one", "two"])
         assert found.encoders == ["now"] and left_out == 3
 
     def test_two_encoders_of_one_name_do_not_share_a_row(self, start) -> None:
-        start([Positive("one", ONE), Absent("three")]).add(Encoder())
+        start([Positive("one", ONE), Absent("three")], Encoder())
         run = start([Positive("two", TWO)])
         # There is no result on this task yet, so nothing is refused.
         run.add(Encoder(fingerprint="b"))
@@ -162,26 +164,21 @@ class TestComparison:
         assert list(found.records["hashed"]) == ["two"] and left_out == 2
 
     def test_a_task_that_is_not_read_counts_on_the_data_of_the_first_encoder(self, start) -> None:
-        start([Absent("one")]).add(Encoder("none"))
-        start([Positive("one", ONE)]).add(Encoder("a"))
-        start([Positive("one", TWO)]).add(Encoder("b"))
-        start([Positive("one", ONE)]).add(Encoder("c"))
-        run = start([Positive("two", TWO)])
-        run.add(Encoder("b"))
+        start([Absent("one")], Encoder("none"))
+        start(ALONE, Encoder("a"), Encoder("c"))
+        start([Positive("one", TWO)], Encoder("b"))
+        run = start([Positive("two", TWO)], Encoder("b"))
         found, left_out = run.comparison(["none", "b", "a"], ["one", "two"])
-        assert {name: list(of_one) for name, of_one in found.records.items() if of_one} == {
-            "none": ["one"],
-            "b": ["one", "two"],
-        }
+        tasks = {name: list(of_one) for name, of_one in found.records.items() if of_one}
+        assert tasks == {"none": ["one"], "b": ["one", "two"]}
         assert left_out == 2
         found, left_out = run.comparison(["a", "b"], ["one", "two"])
         assert found.difference("c", "one") is not None and found.difference("b", "one") is None
         assert list(found.records["b"]) == ["two"] and left_out == 1
 
     def test_old_results_of_a_task_whose_data_are_gone_are_left_out(self, start) -> None:
-        start([Positive("one", ONE)]).add(Encoder("before"))
-        run = start([Absent("one"), Positive("two", TWO)])
-        run.add(Encoder("now"))
+        start(ALONE, Encoder("before"))
+        run = start([Absent("one"), Positive("two", TWO)], Encoder("now"))
         found, left_out = run.comparison(["now"], ["one", "two"])
         assert found.encoders == ["now"] and list(found.missing()) == ["one"] and left_out == 1
 
@@ -189,8 +186,7 @@ class TestComparison:
         def broken(texts):
             raise OSError("the file is gone")
 
-        run = start([Positive("one", ONE), Similar(), Absent()])
-        run.add(Encoder("broken", broken))
+        run = start([Positive("one", ONE), Similar(), Absent()], Encoder("broken", broken))
         run.add(Encoder("good"))
         found = comparison(run, ["broken", "good"])
         error = "The encoder failed. OSError: the file is gone"

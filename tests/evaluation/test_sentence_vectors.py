@@ -23,10 +23,7 @@ class Counting:
         return lengths(texts)
 
 
-@given(
-    st.lists(st.lists(st.text("ab", max_size=4), max_size=12), max_size=5),
-    st.integers(1, 7),
-)
+@given(st.lists(st.lists(st.text("ab", max_size=4), max_size=12), max_size=5), st.integers(1, 7))
 def test_every_different_sentence_is_embedded_once(groups: list[list[str]], block: int) -> None:
     encode = Counting()
     vectors = SentenceVectors(encode, block=block)
@@ -84,9 +81,7 @@ def test_a_changed_dimension_raises_when_its_sentences_are_requested() -> None:
     vectors = SentenceVectors(encode, block=1)
     vectors.add(["a", "bb", "ccc"])  # the longest one is embedded first
     assert vectors(["a", "ccc"])[:, 0].tolist() == [1, 3]
-    cause = (
-        r"of 1 of 2 sentences; the first is 'bb'. .*\(1, 3\) as before, the encoder gave \(1, 2\)"
-    )
+    cause = r"1 of 2 sentences; the first is 'bb'. .*\(1, 3\) as before, the encoder gave \(1, 2\)"
     with pytest.raises(BadEmbeddings, match=cause):
         vectors(["a", "bb"])
     with pytest.raises(KeyError):

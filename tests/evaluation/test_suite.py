@@ -2,10 +2,13 @@
 
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from allennlp.common.util import SigTermReceived
 
 from declutr.evaluation import suite
 from declutr.evaluation.scores import Score
@@ -94,6 +97,21 @@ class TestEmbedding:
         assert [next(results).task, next(results).task] == ["absent", "x"]
 
 
+class Given(Positive):
+    """A task that changes its scores."""
+
+    def __init__(self, change: Callable[[list[Score]], list[Score]]) -> None:
+        super().__init__("x", "ab")
+        self.change = change
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        return self.change(super().scores(vectors))
+
+
+OTHER_NAMES = "Expected scores of different names, 'accuracy' among them"
+ONES = {"value": np.ones(3)}
+
+
 class TestFailures:
     def others(self, *tasks: Task, encode=hashed) -> TaskResult:
         """Return the result of the first task; others before and after it must succeed."""
@@ -101,33 +119,24 @@ class TestFailures:
         assert results["before"].error is None and results["after"].error is None
         return results[tasks[0].name]
 
-    def test_missing_data_are_reported_as_missing(self) -> None:
-        result = self.others(Absent())
-        assert (result.missing, result.error) == (True, "absent.txt is not there.")
-
-    def test_broken_data_are_reported_as_an_error(self) -> None:
-        class Broken(Absent):
-            def sentences(self) -> list[str]:
-                raise BrokenData("a.txt has 3 rows, expected 4 as in the file beside it.")
-
-        result = self.others(Broken())
-        assert not result.missing
-        assert result.error == "a.txt has 3 rows, expected 4 as in the file beside it."
-
-    def test_an_unexpected_error_in_reading_is_logged_with_its_traceback(self, caplog) -> None:
-        class Odd(Absent):
-            def sentences(self) -> list[str]:
-                raise IndexError("list index out of range")
-
-        result = self.others(Odd())
-        assert (result.missing, result.error) == (False, "IndexError: list index out of range")
-        assert "Traceback" in caplog.text
-
-    def test_an_error_in_scoring_is_reported_with_its_type(self) -> None:
-        assert self.others(Failing(ZeroDivisionError())).error == "ZeroDivisionError"
-        assert self.others(Failing(RuntimeError("out of memory"))).error == (
-            "RuntimeError: out of memory"
-        )
+    @pytest.mark.parametrize(
+        ("task", "error"),
+        [
+            (Absent(), "absent.txt is not there."),
+            (Failing(BrokenData("a.txt has 3 rows."), reading=True), "a.txt has 3 rows."),
+            (Failing(IndexError("out of range"), reading=True), "IndexError: out of range"),
+            (Failing(ZeroDivisionError()), "ZeroDivisionError"),
+            (Failing(RuntimeError("out of memory")), "RuntimeError: out of memory"),
+            (Given(lambda scores: scores[1:]), f"{OTHER_NAMES}, got ['dev_accuracy']."),
+            (Given(lambda _: [Score("accuracy", "accuracy", ONES)]), "KeyError: 'predicted'"),
+        ],
+        ids=["missing", "broken", "reading", "scoring", "with text", "no main score", "items"],
+    )
+    def test_a_task_that_fails_has_an_error(self, task, error, caplog) -> None:
+        """Unexpected errors are logged with their traceback."""
+        result = self.others(task)
+        assert (result.missing, result.error) == (isinstance(task, Absent), error)
+        assert ("Traceback" in caplog.text) == ("Error" in error)
 
     def test_nan_fails_only_the_tasks_that_use_the_sentence(self) -> None:
         def encode(texts):
@@ -137,42 +146,19 @@ class TestFailures:
 
         tasks = [Positive("x", ["good", "bad one"]), Positive("y", ["good", "bad one", "more"])]
         result = self.others(*tasks, encode=encode)
-        assert result.error == (
-            "The encoder gave numbers that are not finite for 1 of 2 sentences; the first is "
-            "'bad one'."
-        )
+        told = "numbers that are not finite for 1 of 2 sentences; the first is 'bad one'."
+        assert result.error == f"The encoder gave {told}"
 
-    def test_embeddings_of_another_shape_fail_only_the_tasks_that_use_them(
-        self, monkeypatch
-    ) -> None:
-        monkeypatch.setattr(
-            suite, "SentenceVectors", lambda *a, **k: SentenceVectors(*a, block=1, **k)
-        )
+    def test_embeddings_of_another_shape_fail_only_their_tasks(self, monkeypatch) -> None:
+        one_by_one = partial(SentenceVectors, block=1)
+        monkeypatch.setattr(suite, "SentenceVectors", one_by_one)
 
         def encode(texts):
             return hashed(texts, 5 if "bad" in texts else 4)
 
         error = self.others(Positive("x", ["first", "bad"]), encode=encode).error
-        assert error is not None and error.endswith(
-            "'bad'. Expected embeddings of shape (1, 4) as before, the encoder gave (1, 5)."
-        )
-
-    def test_scores_without_the_main_one_are_an_error(self) -> None:
-        class Wrong(Positive):
-            def scores(self, vectors: Vectors) -> list[Score]:
-                return super().scores(vectors)[1:]
-
-        error = self.others(Wrong("x", "ab")).error
-        assert error == (
-            "Expected scores of different names, 'accuracy' among them, got ['dev_accuracy']."
-        )
-
-    def test_items_that_do_not_fit_the_statistic_are_an_error(self) -> None:
-        class Wrong(Positive):
-            def scores(self, vectors: Vectors) -> list[Score]:
-                return [Score("accuracy", "accuracy", {"value": np.ones(3)})]
-
-        assert self.others(Wrong("x", "ab")).error == "KeyError: 'predicted'"
+        told = "Expected embeddings of shape (1, 4) as before, the encoder gave (1, 5)."
+        assert error is not None and error.endswith(f"'bad'. {told}")
 
     @pytest.mark.parametrize(
         ("encode", "message"),
@@ -191,30 +177,17 @@ class TestFailures:
             assert re.search(f"^The encoder failed. .*{message}", results[name].error)
             assert not results[name].missing and not results[name].scores
 
-    @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(1)])
+    @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(1), SigTermReceived()])
     def test_an_exception_that_ends_the_process_is_no_failure_of_a_task(self, stop) -> None:
-        with pytest.raises(type(stop)):
-            run([Failing(stop)])
-
-    def test_the_exception_of_allennlp_on_sigterm_ends_the_process(self) -> None:
-        from allennlp.common.util import SigTermReceived
-
-        with pytest.raises(SigTermReceived):
-            run([Failing(SigTermReceived())])
-
         def encode(texts):
-            raise SigTermReceived
+            raise stop
 
-        with pytest.raises(SigTermReceived):
-            run([Positive("x", "ab")], encode)
+        for task, encoder in ((Failing(stop), hashed), (Positive("x", "ab"), encode)):
+            with pytest.raises(type(stop)):
+                run([task], encoder)
 
 
 # -------------------------------------------- the data folder, and folders above and below
-
-
-def write(file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("a\n")
 
 
 @pytest.fixture
@@ -229,7 +202,8 @@ def data(tmp_path: Path) -> Path:
         "retrieval/scifact/corpus.jsonl",
         "extra/cranfield/cran.qry.xml",
     ):
-        write(folder / file)
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text("a\n")
     return folder
 
 
@@ -243,9 +217,7 @@ def test_a_data_folder_and_an_unknown_folder_are_accepted(data: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("inside", [*LAYOUT, "downstream/STS", "downstream/CR"])
-def test_a_folder_inside_a_data_folder_is_refused(
-    data: Path, tmp_path: Path, inside: str, monkeypatch
-) -> None:
+def test_a_folder_inside_a_data_folder_is_refused(data, tmp_path, inside, monkeypatch) -> None:
     right = re.escape(f"expected the folder that it is in: '{data}'")
     with pytest.raises(ValueError, match=rf"is {inside}/ itself, {right}"):
         all_tasks(data / inside)

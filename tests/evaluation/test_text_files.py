@@ -87,6 +87,5 @@ def test_errors_on_fields_labels_and_sizes_say_what_was_expected() -> None:
     with pytest.raises(BrokenData, match=r"f has no item of class \['b'\]"):
         require_all_labels(Path("f"), [0, 0], {"a": 0, "b": 1})
     assert other_size("rows", 5, 5) == []
-    assert other_size("rows", 5, 1000) == [
-        "5 rows where the published data has 1,000: compare with care"
-    ]
+    note = "5 rows where the published data has 1,000: compare with care"
+    assert other_size("rows", 5, 1000) == [note]

@@ -93,7 +93,6 @@ def test_the_report_as_a_table() -> None:
 
 
 def test_measuring_draws_no_random_numbers(small) -> None:
-    """Measure in earnest, without replaced measurements."""
     before = torch.get_rng_state()
     report = dtype_report()
     assert len(report.speeds) == 5 and all(speed.gflops > 0 for speed in report.speeds)

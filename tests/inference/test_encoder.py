@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,18 +17,18 @@ from allennlp.common import Params
 from allennlp.predictors import Predictor
 from transformers import AutoModel, AutoTokenizer
 
-import declutr
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
 from declutr.inference.whitening import Whitening
 from tests.conftest import run_config
+from tests.hostile_archives import with_json
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def encoder(trained: Path) -> Encoder:
-    return Encoder(trained, device="cpu", dtype="float32")
+    return exact(trained)
 
 
 @pytest.fixture(scope="module")
@@ -60,43 +61,48 @@ def test_batches_do_not_matter(encoder: Encoder, texts: list[str], batch_size: i
     assert np.allclose(encoder(texts, batch_size=batch_size), alone, atol=1e-6)
 
 
-def test_texts_are_sorted_by_length(
-    encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Record the lengths in batches, which only fall, so that there is little padding."""
-    lengths: list[int] = []
+def batches_of(encoder: Encoder, texts: list[str], **settings: int) -> tuple[list, np.ndarray]:
+    """Return the lengths of the texts in each batch, and the embeddings."""
+    lengths: list[list[int]] = []
     embed = encoder._model.embed
 
     def spy(pieces: list) -> torch.Tensor:
-        lengths.extend(len(piece) for piece in pieces)
+        lengths.append([len(piece) for piece in pieces])
         return embed(pieces)
 
-    monkeypatch.setattr(encoder._model, "embed", spy)
-    encoder(texts, batch_size=4)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(encoder._model, "embed", spy)
+        return lengths, encoder(texts, **settings)
+
+
+def test_texts_are_sorted_by_length(encoder: Encoder, texts: list[str]) -> None:
+    """Lengths only fall, so that there is little padding."""
+    lengths = [n for batch in batches_of(encoder, texts, batch_size=4)[0] for n in batch]
     assert lengths == sorted(lengths, reverse=True) and len(lengths) == len(texts)
 
 
-def test_blank_texts_have_an_embedding(encoder: Encoder) -> None:
-    blank = encoder(["", " ", "\n\t", "a word"])
-    assert np.isfinite(blank).all()
-    assert np.allclose(blank[0], blank[1:3], atol=1e-6)
-    assert not np.allclose(blank[0], blank[3], atol=1e-3)
-
-
-def test_white_space_is_normalised(encoder: Encoder) -> None:
-    one, other = encoder(["ka lo  mi\n tu ", "ka lo mi tu"])
-    assert np.allclose(one, other, atol=1e-6)
+@pytest.mark.parametrize(
+    "text, equal",
+    [
+        (" ", ""),
+        ("\n\t", ""),
+        ("ka lo  mi\n tu ", "ka lo mi tu"),
+        ("ka \udce9 lo", "ka \ufffd lo"),  # a lone surrogate
+    ],
+)
+def test_white_space_and_broken_characters(text: str, equal: str, encoder: Encoder) -> None:
+    one, other, word = encoder([text, equal, "a word"])
+    assert np.isfinite(one).all() and np.allclose(one, other, atol=1e-6)
+    assert not np.allclose(one, word, atol=1e-3)
 
 
 def test_kinds_of_input(encoder: Encoder, texts: list[str]) -> None:
     expected = encoder(texts[:3])
+    frame = pd.DataFrame({"text": texts[:3], "id": [1, 2, 3]}, index=[7, 5, 6])
+    for kind in (tuple(texts[:3]), np.array(texts[:3]), frame["text"], (t for t in texts[:3])):
+        assert np.array_equal(encoder(kind), expected)
     assert encoder(texts[0]).shape == (1, 32)
     assert np.allclose(encoder(texts[0]), expected[:1], atol=1e-6)
-    assert np.array_equal(encoder(tuple(texts[:3])), expected)
-    assert np.array_equal(encoder(np.array(texts[:3])), expected)
-    frame = pd.DataFrame({"text": texts[:3], "id": [1, 2, 3]}, index=[7, 5, 6])
-    assert np.array_equal(encoder(frame["text"]), expected)
-    assert np.array_equal(encoder(text for text in texts[:3]), expected)
     with pytest.raises(TypeError, match=r"DataFrame .*\['text', 'id'\].* frame\[\"text\"\].tolist"):
         encoder(frame)
     with pytest.raises(TypeError, match=r"got dict with the keys \['a'\]"):
@@ -136,23 +142,13 @@ def test_sphereize(trained: Path, encoder: Encoder, texts: list[str]) -> None:
         assert np.array_equal(sphereized("one"), encoder("one"))
 
 
-def test_missing_places_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"No model at .*nothing.*model\.tar\.gz"):
-        Encoder(tmp_path / "nothing")
-
-
 def test_folder_archive_and_another_place(
     trained: Path, encoder: Encoder, texts: list[str], tmp_path: Path
 ) -> None:
-    """Open archives in other places than the serialization directory; all embed alike."""
     expected = encoder(texts)
     shutil.copy(trained / "model.tar.gz", tmp_path / "elsewhere.tar.gz")
     for place in (trained / "model.tar.gz", str(tmp_path / "elsewhere.tar.gz")):
         assert np.array_equal(Encoder(place, cuda_device=-1, dtype="float32")(texts), expected)
-
-
-def test_the_package_exports_the_encoder() -> None:
-    assert declutr.Encoder is Encoder
 
 
 def test_the_head_is_not_run_and_nothing_is_recorded(encoder: Encoder) -> None:
@@ -188,12 +184,7 @@ def test_equals_the_predictor(trained: Path, encoder: Encoder, texts: list[str])
 
 @pytest.mark.parametrize("lines_of_text", [True, False])
 def test_equals_the_command_predict(
-    lines_of_text: bool,
-    trained: Path,
-    encoder: Encoder,
-    texts: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    lines_of_text: bool, trained: Path, encoder: Encoder, texts: list, tmp_path: Path, monkeypatch
 ) -> None:
     """Predict lines of text and of JSON: every line has an embedding, blank ones included."""
     rows = [text.replace("\t", " ") for text in texts]
@@ -222,16 +213,12 @@ def test_lines_without_a_json_text_are_refused(trained: Path) -> None:
 def test_models_over_words(
     checkpoint: Path, corpus_file: Path, documents: list[str], tmp_path: Path
 ) -> None:
-    """Train and open a model with white-space tokens and word vectors, without a transformer."""
     config = run_config(checkpoint, corpus_file)
     for key in ("tokenizer", "token_indexers"):
         del config["dataset_reader"][key]
     words = {"type": "embedding", "embedding_dim": 12}
-    config["model"] = {
-        "type": "declutr",
-        "text_field_embedder": {"token_embedders": {"tokens": words}},
-        "loss": {"type": "nt_xent"},
-    }
+    embedder = {"token_embedders": {"tokens": words}}
+    config["model"] = {"type": "declutr", "text_field_embedder": embedder, "loss": "nt_xent"}
     del config["vocabulary"]
     train_model(Params(config), str(tmp_path / "run"))
     assert not (tmp_path / "run" / "transformer").exists()
@@ -244,32 +231,39 @@ def test_models_over_words(
     assert np.allclose(embeddings, expected, atol=1e-6)
 
 
-def test_what_is_not_an_archive_is_named(tmp_path, checkpoint):
-    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
-        Encoder(tmp_path)
+def test_what_is_not_an_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(FileNotFoundError, match=r"notes.txt' is not an archive. Expected"):
-        Encoder(tmp_path / "notes.txt")
+    for place, message in (
+        (tmp_path / "nothing", r"No model at .*nothing.*model\.tar\.gz"),
+        (tmp_path, r"holds no config\.json"),
+        (tmp_path / "notes.txt", r"notes.txt' is not an archive. Expected"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            Encoder(place)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="its training has not finished"):
         Encoder(tmp_path)
 
 
-def test_texts_that_are_too_long_are_counted(trained, caplog):
+def test_texts_that_are_too_long_are_counted(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first call with one says so, and the count goes on."""
     encoder = Encoder(trained)
-    texts = ["ka lo mi", "ka " * 500, "tu", "re " * 300]
-    with caplog.at_level("WARNING"):
-        embeddings = encoder(texts)
+    assert np.isfinite(encoder(["ka lo mi", "ka " * 500, "tu", "re " * 300])).all()
     assert encoder.truncated_texts == 2
     assert "2 of 4 texts were too long and lost their tail" in caplog.text
-    assert np.isfinite(embeddings).all()
+    for _ in range(2):
+        encoder("ka " * 500)
+    assert encoder.truncated_texts == 4
+    assert caplog.text.count("lost their tail; truncated_texts counts on") == 1
 
 
 # ------------------------------------------------------------------------------------- settings
 
 
-def exact(place: Path, **settings: object) -> Encoder:
-    return Encoder(place, device="cpu", dtype="float32", **settings)  # type: ignore[arg-type]
+def exact(place: Path, **settings: Any) -> Encoder:
+    return Encoder(place, device="cpu", dtype="float32", **settings)
 
 
 def test_normalize_and_truncate(trained: Path, encoder: Encoder, texts: list[str]) -> None:
@@ -366,27 +360,11 @@ def test_a_process_that_was_killed_is_reported(trained: Path) -> None:
         encoder(["b"] * 50)
 
 
-def test_batches_of_tokens(trained: Path, texts: list[str], monkeypatch) -> None:
-    small = exact(trained, batch_tokens=64)
-    sizes: list[tuple[int, int]] = []
-    embed = small._model.embed
-
-    def spy(pieces: list) -> torch.Tensor:
-        sizes.append((len(pieces), max(map(len, pieces)) + 2))
-        return embed(pieces)
-
-    monkeypatch.setattr(small._model, "embed", spy)
-    rows = small(texts)
-    assert all(count == 1 or count * width <= 64 for count, width in sizes)
-    assert max(count for count, _ in sizes) > 1
+def test_batches_of_tokens(trained: Path, texts: list[str]) -> None:
+    lengths, rows = batches_of(exact(trained, batch_tokens=64), texts)
+    assert all(len(n) == 1 or len(n) * (max(n) + 2) <= 64 for n in lengths)
+    assert max(map(len, lengths)) > 1
     assert np.abs(rows - exact(trained)(texts)).max() < 1e-6
-
-
-def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
-    plain = exact(checkpoint)
-    assert plain.dimension == 32 and plain.describe()["pooling"] == "mean"
-    firsts = exact(checkpoint, pooling="cls")(texts)
-    assert firsts.shape == (len(texts), 32) and not np.allclose(firsts, plain(texts), atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -405,20 +383,18 @@ def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
         ({"pooling": "mean"}, "pooling is for transformers; .* is a trained archive"),
         ({"revision": "main"}, "revision is for transformers"),
         ({"whiten": True}, "There is no whitening stored with .*declutr whiten"),
+        ({"overrides": {"model": {}}}, "overrides are for archives"),
+        ({"pooling": "sum"}, r"Expected pooling to be one of mean, cls.*got 'sum'"),
     ],
 )
-def test_invalid_settings_are_refused(trained: Path, settings: dict, message: str) -> None:
+def test_invalid_settings_are_refused(
+    trained: Path, checkpoint: Path, settings: dict, message: str
+) -> None:
     if torch.cuda.is_available():
         message = message.replace("there are 0 GPUs", "there are")
     with pytest.raises(EncoderError, match=message):
-        Encoder(trained, **settings)
-
-
-def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
-    with pytest.raises(EncoderError, match="overrides are for archives"):
-        Encoder(checkpoint, overrides={"model": {}})
-    with pytest.raises(EncoderError, match=r"Expected pooling to be one of mean, cls.*got 'sum'"):
-        Encoder(checkpoint, pooling="sum")
+        transformer = "overrides" in settings or settings.get("pooling") == "sum"
+        Encoder(checkpoint if transformer else trained, **settings)
 
 
 # ---------------------------------------------------------------------- the sides of a tokenizer
@@ -428,7 +404,7 @@ def with_sides(folder: Path, to: Path, **sides: str) -> Path:
     """Copy a model, and change the truncation or padding side of its tokenizer."""
     shutil.copytree(folder, to)
     (file,) = to.rglob("tokenizer_config.json")
-    file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
+    with_json(file.name, **sides)(file.parent)
     return to
 
 
@@ -560,7 +536,6 @@ def mixed_texts(count: int) -> list[str]:
 
 
 def test_a_real_checkpoint_embeds_texts_independently_of_each_other(real: Path) -> None:
-    """Embed texts in different calls: embeddings agree to 1e-5, truncated or in chunks."""
     texts = mixed_texts(40)
     for long_texts in ("truncate", "chunk"):
         encoder = exact(real, long_texts=long_texts)
@@ -588,36 +563,17 @@ def test_a_real_checkpoint_with_prompts(real: Path, tmp_path: Path) -> None:
         assert np.abs(ours(texts, **asked) - theirs.encode(texts, **asked)).max() < 1e-5
 
 
-def test_lone_surrogates_are_replaced(trained: Path) -> None:
-    encoder = exact(trained)
-    expected = encoder(["ka \ufffd lo", "mi"])
-    assert np.array_equal(encoder(["ka \udce9 lo", "mi"]), expected)
-
-
-def test_the_warning_about_long_texts_is_logged_once(
-    trained: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    encoder = exact(trained)
-    for _ in range(3):
-        encoder("ka " * 500)
-    assert encoder.truncated_texts == 3
-    assert caplog.text.count("lost their tail; truncated_texts counts on") == 1
-
-
 @pytest.mark.parametrize("said", ["tokenizer", "settings"])
 def test_limits_above_the_number_of_positions_are_ignored(
     said: str, checkpoint: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(checkpoint, folder)
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
     if said == "tokenizer":
-        file = folder / "tokenizer_config.json"
-        content = {**json.loads(file.read_text()), "model_max_length": 5000}
+        with_json("tokenizer_config.json", model_max_length=5000)(folder)
     else:
-        file, content = folder / "sentence_bert_config.json", {"max_seq_length": 1000}
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 1000}')
         listed = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
         (folder / "modules.json").write_text(json.dumps(listed))
-    file.write_text(json.dumps(content))
     encoder = exact(folder)
     assert encoder.max_length == 128
     assert np.isfinite(encoder(["ka lo " * 4000])).all()

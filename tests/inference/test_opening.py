@@ -76,21 +76,19 @@ def test_code_in_a_sentence_transformers_folder_is_refused(
     assert not marker.exists()
 
 
-BROKEN_TRANSFORMERS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
-    "tokenizer": (
-        hostile.with_text("tokenizer.json", "{}"),
-        EncoderError,
-        "No transformer could be loaded from '.*model'",
-    ),
+Broken = dict[str, tuple[Callable[[Path], Any], type[Exception], str]]
+NOT_LOADED = r"No transformer could be loaded from '.*model'.* config\.json"
+BROKEN_TRANSFORMERS: Broken = {
+    "tokenizer": (hostile.with_text("tokenizer.json", "{}"), EncoderError, NOT_LOADED),
     "weights": (
         lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 100),
         EncoderError,
-        "No transformer could be loaded from '.*model'",
+        NOT_LOADED,
     ),
     "type": (
         hostile.with_json("config.json", model_type="unheard_of"),
         EncoderError,
-        "No transformer could be loaded from '.*model'.* `unheard_of`",
+        f"{NOT_LOADED}.* `unheard_of`",
     ),
     "billions": (
         hostile.with_json("config.json", vocab_size=2**24),
@@ -109,7 +107,7 @@ def test_broken_transformers_are_reported(name: str, folder: Path) -> None:
     assert "trust_remote_code" not in str(told.value) and "weights_only" not in str(told.value)
 
 
-BROKEN_ARCHIVES: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
+BROKEN_ARCHIVES: Broken = {
     "tokenizer": (
         hostile.with_text("transformer/0/tokenizer.json", "{}"),
         EncoderError,
@@ -138,12 +136,16 @@ BROKEN_ARCHIVES: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] =
 }
 
 
+def changed(trained: Path, tmp_path: Path, change: Callable[[Path], Any]) -> Path:
+    (tmp_path / "content").mkdir()
+    return hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_ARCHIVES)
 def test_broken_archives_are_reported(name: str, trained: Path, tmp_path: Path) -> None:
     change, error, message = BROKEN_ARCHIVES[name]
-    (tmp_path / "content").mkdir()
-    content = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    content = changed(trained, tmp_path, change)
     place = hostile.packed(content, tmp_path / "model.tar.gz")
     with pytest.raises(error, match="(?s)" + message.replace("{place}", str(place))):
         opened(place)
@@ -162,8 +164,6 @@ def test_an_archive_that_is_cut_off_is_reported(trained: Path, tmp_path: Path) -
 def test_configurations_that_are_no_json_objects_are_refused(
     content: str, trained: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "content").mkdir()
-    change = hostile.with_text("config.json", content)
-    place = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    place = changed(trained, tmp_path, hostile.with_text("config.json", content))
     with pytest.raises(UnsafeArchive, match=r"config\.json holds no JSON object"):
         opened(place)

@@ -35,15 +35,9 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, on_host: Tensor) -> DeviceTensor:
-        tensor = Tensor._make_wrapper_subclass(
-            cls,
-            on_host.shape,
-            strides=on_host.stride(),
-            storage_offset=on_host.storage_offset(),
-            dtype=on_host.dtype,
-            layout=on_host.layout,
-            device=CUDA,
-        )
+        places = {"strides": on_host.stride(), "storage_offset": on_host.storage_offset()}
+        kind = {"dtype": on_host.dtype, "layout": on_host.layout, "device": CUDA}
+        tensor = Tensor._make_wrapper_subclass(cls, on_host.shape, **places, **kind)
         tensor._on_host = on_host
         return tensor
 

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-Config = dict[str, Any]
+_EMBEDDER = "model.text_field_embedder.token_embedders.tokens"
+_FLOAT32 = {"model.precision": "float32"}
 
-
-def _as_it_is(config: Config) -> None:
-    pass
-
-
-def _embedder(**settings: Any) -> Callable[[Config], None]:
-    def change(config: Config) -> None:
-        config["model"]["text_field_embedder"]["token_embedders"]["tokens"] |= settings
-
-    return change
-
-
-def _model(**settings: Any) -> Callable[[Config], None]:
-    def change(config: Config) -> None:
-        config["model"] |= settings
-
-    return change
-
-
-def _trainer_of_allennlp(config: Config) -> None:
-    config["trainer"]["type"] = "gradient_descent"
-
-
-# Kinds of step whose waits and launches are held as numbers: a recipe, and what is changed in it.
-KINDS: dict[str, tuple[str, Callable[[Config], None]]] = {
-    "default": ("declutr", _as_it_is),
-    "trainer of AllenNLP": ("declutr", _trainer_of_allennlp),
-    "float32": ("declutr", _model(precision="float32")),
-    "chunked": ("declutr", _model(chunk_size=2)),
-    "gradient checkpointing": ("declutr", _embedder(gradient_checkpointing=True)),
-    "two encoders": ("declutr", _model(two_encoders=True)),
-    "momentum": ("moco", _as_it_is),
-    "cross-batch memory": ("cross_batch_memory", _as_it_is),
-    "SCD": ("scd", _as_it_is),
-    "RECLAIM": ("reclaim", _as_it_is),
-    "RECLAIM, large bank": ("reclaim_large_bank", _as_it_is),
+# Kinds of step whose waits and launches are held as numbers: a recipe, and its keys that change.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("declutr", {}),
+    "trainer of AllenNLP": ("declutr", {"trainer.type": "gradient_descent"}),
+    "float32": ("declutr", _FLOAT32),
+    "chunked": ("declutr", {"model.chunk_size": 2}),
+    "gradient checkpointing": ("declutr", {f"{_EMBEDDER}.gradient_checkpointing": True}),
+    "two encoders": ("declutr", {"model.two_encoders": True}),
+    "momentum": ("moco", {}),
+    "cross-batch memory": ("cross_batch_memory", {}),
+    "SCD": ("scd", {}),
+    "RECLAIM": ("reclaim", {}),
+    "RECLAIM, large bank": ("reclaim_large_bank", {}),
 }
 
 # Of these nothing is drawn without dropout: the losses of a recipe are those of a CPU, up to a
 # relative difference.
-COMPARED: dict[str, tuple[str, Callable[[Config], None], float]] = {
-    "bfloat16": ("contrastive_only", _as_it_is, 3e-2),
-    "float32": ("contrastive_only", _model(precision="float32"), 1e-4),
-    "chunked": ("contrastive_only", _model(precision="float32", chunk_size=2), 1e-4),
-    "two encoders": ("contrastive_only", _model(precision="float32", two_encoders=True), 1e-4),
-    "momentum": ("moco", _model(precision="float32"), 1e-4),
-    "cross-batch memory": ("cross_batch_memory", _model(precision="float32"), 1e-4),
-    "decorrelation": ("barlow_twins", _model(precision="float32"), 1e-4),
+COMPARED: dict[str, tuple[str, dict[str, Any], float]] = {
+    "bfloat16": ("contrastive_only", {}, 3e-2),
+    "float32": ("contrastive_only", _FLOAT32, 1e-4),
+    "chunked": ("contrastive_only", {**_FLOAT32, "model.chunk_size": 2}, 1e-4),
+    "two encoders": ("contrastive_only", {**_FLOAT32, "model.two_encoders": True}, 1e-4),
+    "momentum": ("moco", _FLOAT32, 1e-4),
+    "cross-batch memory": ("cross_batch_memory", _FLOAT32, 1e-4),
+    "decorrelation": ("barlow_twins", _FLOAT32, 1e-4),
 }

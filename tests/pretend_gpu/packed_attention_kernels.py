@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .attention_formulas import (
+    arguments,
     attend,
     check_efficient,
     check_flash,
@@ -25,137 +26,89 @@ from .attention_formulas import (
 aten = torch.ops.aten
 
 
-def _flash_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    return_debug_mask: bool,
-    *,
-    scale: float | None = None,
-    **windows: Any,
-) -> tuple[Tensor, ...]:
+_FLASH = (
+    "query key value cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask scale"
+)
+
+
+@arguments(_FLASH)
+def _flash_forward(a: Any) -> tuple[Tensor, ...]:
     """Attention within each text of `(T, H, D)`; only what is packed."""
-    if cum_seq_q is None or cum_seq_k is None or any(v is not None for v in windows.values()):
+    others = [value for name, value in vars(a).items() if name not in _FLASH.split()]
+    if a.cum_seq_q is None or a.cum_seq_k is None or any(value is not None for value in others):
         raise NotImplementedError("The pretend GPU knows flash attention over packed texts alone.")
-    assert query.dim() == 3 and query.shape == key.shape == value.shape
-    assert not is_causal and not return_debug_mask
-    check_flash(query, key, value)
-    parts = list(_parts(cum_seq_q, cum_seq_k, max_q, max_k, query, key))
-    seed = draw_seed(dropout_p)
-    output = torch.empty_like(query)
-    sums = query.new_zeros(query.size(1), query.size(0), dtype=torch.float32)
+    assert a.query.dim() == 3 and a.query.shape == a.key.shape == a.value.shape
+    assert not a.is_causal and not a.return_debug_mask
+    check_flash(a.query, a.key, a.value)
+    parts = list(_parts(a.cum_seq_q, a.cum_seq_k, a.max_q, a.max_k, a.query, a.key))
+    seed = draw_seed(a.dropout_p)
+    output = torch.empty_like(a.query)
+    sums = a.query.new_zeros(a.query.size(1), a.query.size(0), dtype=torch.float32)
     generator = generator_of(seed)
     for q, k in parts:
-        texts = (_heads_first(t[part]) for t, part in ((query, q), (key, k), (value, k)))
-        attended, sums[:, q] = attend(*texts, dropout_p, is_causal, scale, generator)
+        texts = (_heads_first(t[part]) for t, part in ((a.query, q), (a.key, k), (a.value, k)))
+        attended, sums[:, q] = attend(texts, a, generator)
         output[q] = attended.transpose(0, 1).to(output.dtype)
     state = torch.tensor([seed, 0]).view(torch.uint64)
-    return output, sums, state, torch.zeros((), dtype=torch.uint64), query.new_empty(0)
+    return output, sums, state, torch.zeros((), dtype=torch.uint64), a.query.new_empty(0)
 
 
-def _flash_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor,
-    cum_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    rng_state: Tensor,
-    unused: Tensor,
-    *,
-    scale: float | None = None,
-    **windows: Any,
-) -> tuple[Tensor, ...]:
-    check_flash(query, key, value, grad_out)
-    seed = int(rng_state.view(torch.int64)[0])
-    parts = _parts(cum_seq_q, cum_seq_k, max_q, max_k, query, key)
-    return _packed_gradients(grad_out, query, key, value, parts, dropout_p, is_causal, scale, seed)
+@arguments(
+    "grad_out query key value out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal "
+    "rng_state unused scale"
+)
+def _flash_backward(a: Any) -> tuple[Tensor, ...]:
+    check_flash(a.query, a.key, a.value, a.grad_out)
+    seed = int(a.rng_state.view(torch.int64)[0])
+    parts = _parts(a.cum_seq_q, a.cum_seq_k, a.max_q, a.max_k, a.query, a.key)
+    return _packed_gradients((a.grad_out, a.query, a.key, a.value), parts, a, seed)
 
 
-def _efficient_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    cu_seqlens_k: Tensor | None,
-    max_seqlen_q: int | None,
-    max_seqlen_k: int | None,
-    dropout_p: float,
-    custom_mask_type: int,
-    compute_log_sumexp: bool = False,
-    *,
-    scale: float | None = None,
-    seqlen_k: Tensor | None = None,
-    window_size: int | None = None,
-) -> tuple[Any, ...]:
+@arguments(
+    "query key value bias cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p "
+    "custom_mask_type compute_log_sumexp scale is_causal"
+)
+def _efficient_forward(a: Any) -> tuple[Any, ...]:
     """Attention within each text of `(1, T, H, D)`; only what is packed, without a bias."""
-    if cu_seqlens_q is None or cu_seqlens_k is None or bias is not None or custom_mask_type:
+    offsets, longest = (a.cu_seqlens_q, a.cu_seqlens_k), (a.max_seqlen_q, a.max_seqlen_k)
+    if any(o is None for o in offsets) or a.bias is not None or a.custom_mask_type:
         raise NotImplementedError(
             "The pretend GPU knows memory-efficient attention over packed texts alone, unmasked."
         )
-    check_efficient(query, key, value)
-    _check_packed(query, key, value)
-    assert max_seqlen_q is not None and max_seqlen_k is not None
-    parts = list(_parts(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, query[0], key[0]))
-    seed = draw_seed(dropout_p)
-    output = torch.empty_like(query)
-    texts, heads = cu_seqlens_q.numel() - 1, query.size(2)
-    width = -(-max_seqlen_q // 32) * 32 if compute_log_sumexp else 0
-    sums = query.new_zeros(texts, heads, width, dtype=torch.float32)
+    check_efficient(a.query, a.key, a.value)
+    _check_packed(a.query, a.key, a.value)
+    assert None not in longest
+    parts = list(_parts(*offsets, *longest, a.query[0], a.key[0]))
+    seed = draw_seed(a.dropout_p)
+    output = torch.empty_like(a.query)
+    texts, heads = offsets[0].numel() - 1, a.query.size(2)
+    width = -(-a.max_seqlen_q // 32) * 32 if a.compute_log_sumexp else 0
+    sums = a.query.new_zeros(texts, heads, width, dtype=torch.float32)
     generator = generator_of(seed)
     for number, (q, k) in enumerate(parts):
-        text = (_heads_first(t[0, part]) for t, part in ((query, q), (key, k), (value, k)))
-        attended, sum_ = attend(*text, dropout_p, False, scale, generator)
+        pairs = ((a.query, q), (a.key, k), (a.value, k))
+        attended, sum_ = attend((_heads_first(t[0, part]) for t, part in pairs), a, generator)
         output[0, q] = attended.transpose(0, 1).to(output.dtype)
-        if compute_log_sumexp:
+        if a.compute_log_sumexp:
             sums[number, :, : sum_.size(1)] = sum_
-    return output, sums, torch.tensor(seed), torch.tensor(0), max_seqlen_q, max_seqlen_k
+    return output, sums, torch.tensor(seed), torch.tensor(0), *longest
 
 
-def _efficient_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    logsumexp: Tensor,
-    dropout_p: float,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    custom_mask_type: int,
-    bias_requires_grad: bool,
-    *,
-    scale: float | None = None,
-    num_splits_key: int | None = None,
-    window_size: int | None = None,
-    shared_storage_dqdkdv: bool = False,
-) -> tuple[Tensor, ...]:
-    check_efficient(query, key, value, grad_out)
-    _check_packed(query, key, value)
-    if not logsumexp.numel():
+@arguments(
+    "grad_out query key value bias out cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k "
+    "logsumexp dropout_p philox_seed philox_offset custom_mask_type bias_requires_grad scale "
+    "is_causal"
+)
+def _efficient_backward(a: Any) -> tuple[Tensor, ...]:
+    check_efficient(a.query, a.key, a.value, a.grad_out)
+    _check_packed(a.query, a.key, a.value)
+    if not a.logsumexp.numel():
         raise RuntimeError("The forward pass was told not to keep the log-sum-exp: no backward.")
-    parts = _parts(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, query[0], key[0])
-    packed = (t[0] for t in (grad_out, query, key, value))
-    gradients = _packed_gradients(*packed, parts, dropout_p, False, scale, int(philox_seed))
-    return *(gradient[None] for gradient in gradients), query.new_empty(0)
+    offsets, longest = (a.cu_seqlens_q, a.cu_seqlens_k), (a.max_seqlen_q, a.max_seqlen_k)
+    parts = _parts(*offsets, *longest, a.query[0], a.key[0])
+    packed = tuple(t[0] for t in (a.grad_out, a.query, a.key, a.value))
+    gradients = _packed_gradients(packed, parts, a, int(a.philox_seed))
+    return *(gradient[None] for gradient in gradients), a.query.new_empty(0)
 
 
 def _check_packed(*tensors: Tensor) -> None:
@@ -172,10 +125,8 @@ def _parts(
 ) -> Iterator[tuple[slice, slice]]:
     """Where each text lies among the queries, and among the keys."""
     found = []
-    for offsets, longest, packed in (
-        (offsets_q, longest_q, query),
-        (offsets_k, longest_k, key),
-    ):
+    both = (offsets_q, longest_q, query), (offsets_k, longest_k, key)
+    for offsets, longest, packed in both:
         if offsets.dtype != torch.int32 or not offsets.is_contiguous():
             raise RuntimeError(f"cu_seqlens must be contiguous int32, got {offsets.dtype}")
         ends = offsets.tolist()
@@ -193,23 +144,12 @@ def _heads_first(text: Tensor) -> Tensor:
     return text.float().transpose(0, 1)
 
 
-def _packed_gradients(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    parts: Any,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    seed: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found = tuple(torch.zeros_like(tensor) for tensor in (query, key, value))
+def _packed_gradients(packed: tuple, parts: Any, how: Any, seed: int) -> tuple[Tensor, ...]:
+    found = tuple(torch.zeros_like(tensor) for tensor in packed[1:])
     generator = generator_of(seed)
     for q, k in parts:
-        pairs = ((gradient, q), (query, q), (key, k), (value, k))
-        texts = (_heads_first(tensor[part]) for tensor, part in pairs)
-        gradients = gradients_of(*texts, dropout_p, is_causal, scale, generator)
+        texts = (_heads_first(t[part]) for t, part in zip(packed, (q, q, k, k), strict=True))
+        gradients = gradients_of(texts, how, generator)
         for into, part, of_text in zip(found, (q, k, k), gradients, strict=False):
             into[part] = of_text.transpose(0, 1).to(into.dtype)
     return found

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .attention_formulas import (
+    arguments,
     attend,
     check_efficient,
     check_flash,
@@ -20,100 +21,50 @@ from .attention_formulas import (
 aten = torch.ops.aten
 
 
-def _efficient_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor, ...]:
+@arguments("query key value bias compute_log_sumexp dropout_p is_causal scale")
+def _efficient_forward(a: Any) -> tuple[Tensor, ...]:
     """Memory-efficient attention of padded `(N, H, L, D)`, with a bias `(N, H, L, L)`."""
-    check_efficient(query, key, value)
-    seed = draw_seed(dropout_p)
-    output, sums = attend(
-        query.float(),
-        key.float(),
-        value.float(),
-        dropout_p,
-        is_causal,
-        scale,
-        generator_of(seed),
-        bias,
-    )
-    return _tokens_first(output, query), sums, torch.tensor(seed), torch.tensor(0)
+    check_efficient(a.query, a.key, a.value)
+    seed = draw_seed(a.dropout_p)
+    texts = (*(t.float() for t in (a.query, a.key, a.value)), a.bias)
+    output, sums = attend(texts, a, generator_of(seed))
+    return _tokens_first(output, a.query), sums, torch.tensor(seed), torch.tensor(0)
 
 
-def _efficient_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    logsumexp: Tensor,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    dropout_p: float,
-    grad_input_mask: list[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor | None, ...]:
-    check_efficient(query, key, value, grad_out)
-    tensors = (t.float() for t in (grad_out, query, key, value))
-    generator = generator_of(int(philox_seed))
-    gradients = gradients_of(*tensors, dropout_p, is_causal, scale, generator, bias)
-    found = [_tokens_first(g, query) for g in gradients[:3]]
-    return *found, gradients[3].to(query.dtype) if grad_input_mask[3] else None
+@arguments(
+    "grad_out query key value bias out logsumexp philox_seed philox_offset dropout_p "
+    "grad_input_mask is_causal scale"
+)
+def _efficient_backward(a: Any) -> tuple[Tensor | None, ...]:
+    check_efficient(a.query, a.key, a.value, a.grad_out)
+    texts = (*(t.float() for t in (a.grad_out, a.query, a.key, a.value)), a.bias)
+    gradients = gradients_of(texts, a, generator_of(int(a.philox_seed)))
+    found = [_tokens_first(g, a.query) for g in gradients[:3]]
+    return *found, gradients[3].to(a.query.dtype) if a.grad_input_mask[3] else None
 
 
-def _flash_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
+@arguments("query key value dropout_p is_causal return_debug_mask scale")
+def _flash_forward(a: Any) -> tuple[Any, ...]:
     """Flash attention of padded `(N, H, L, D)`, without a mask."""
-    check_flash(query, key, value)
-    output, sums, seed, _ = _efficient_forward(
-        query, key, value, None, True, dropout_p, is_causal, scale=scale
-    )
+    check_flash(a.query, a.key, a.value)
+    texts = a.query, a.key, a.value, None, True
+    output, sums, seed, _ = _efficient_forward(*texts, a.dropout_p, a.is_causal, scale=a.scale)
     state = torch.stack([seed, seed.new_zeros(())]).view(torch.uint64)
     unused = torch.zeros((), dtype=torch.uint64)
-    return output, sums, None, None, query.size(2), key.size(2), state, unused, query.new_empty(0)
+    longest = a.query.size(2), a.key.size(2)
+    return output, sums, None, None, *longest, state, unused, a.query.new_empty(0)
 
 
-def _flash_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor | None, ...]:
-    seed = philox_seed.view(torch.int64)[0]
+@arguments(
+    "grad_out query key value out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal "
+    "philox_seed philox_offset scale"
+)
+def _flash_backward(a: Any) -> tuple[Tensor | None, ...]:
+    seed = a.philox_seed.view(torch.int64)[0]
     return _efficient_backward(
-        *(grad_out, query, key, value, None, out, logsumexp, seed, philox_offset),
-        *(dropout_p, [True, True, True, False], is_causal),
-        scale=scale,
+        *(a.grad_out, a.query, a.key, a.value, None, a.out, a.logsumexp, seed, a.philox_offset),
+        *(a.dropout_p, [True, True, True, False], a.is_causal),
+        scale=a.scale,
     )[:3]
 
 

@@ -8,82 +8,59 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attention_formulas import arguments
+
 aten = torch.ops.aten
 
 
-def _gates(
-    inputs: Tensor, hidden: Tensor, input_bias: Tensor | None, hidden_bias: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _gates(a: Any) -> tuple[Tensor, Tensor]:
+    inputs, hidden = a.input_gates, a.hidden_gates
     if inputs.dtype != hidden.dtype:
         raise RuntimeError(f"expected gates of one dtype, got {inputs.dtype} and {hidden.dtype}")
-    if input_bias is not None and hidden_bias is not None:
-        return inputs + input_bias, hidden + hidden_bias
+    if a.input_bias is not None and a.hidden_bias is not None:
+        return inputs + a.input_bias, hidden + a.hidden_bias
     return inputs, hidden
 
 
-def _lstm_forward(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    cx: Tensor,
-    input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    total = sum(_gates(input_gates, hidden_gates, input_bias, hidden_bias))
-    i, f, g, o = total.chunk(4, dim=1)
+@arguments("input_gates hidden_gates cx input_bias hidden_bias")
+def _lstm_forward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    i, f, g, o = sum(_gates(a)).chunk(4, dim=1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
+    cy = f * a.cx + i * g
     return o * cy.tanh(), cy, torch.cat([i, f, g, o], dim=1)
 
 
-def _lstm_backward(
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    cx: Tensor,
-    cy: Tensor,
-    workspace: Tensor,
-    has_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    i, f, g, o = workspace.chunk(4, dim=1)
-    of_output = torch.zeros_like(cy) if grad_hy is None else grad_hy
-    of_cell = torch.zeros_like(cy) if grad_cy is None else grad_cy
-    of_cell = of_cell + of_output * o * (1 - cy.tanh() ** 2)
-    gates = torch.cat(
-        [
-            of_cell * g * i * (1 - i),
-            of_cell * cx * f * (1 - f),
-            of_cell * i * (1 - g**2),
-            of_output * cy.tanh() * o * (1 - o),
-        ],
-        dim=1,
-    )
-    return gates, of_cell * f, gates.sum(dim=0) if has_bias else None
+@arguments("grad_hy grad_cy cx cy workspace has_bias")
+def _lstm_backward(a: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    i, f, g, o = a.workspace.chunk(4, dim=1)
+    of_output = torch.zeros_like(a.cy) if a.grad_hy is None else a.grad_hy
+    of_cell = torch.zeros_like(a.cy) if a.grad_cy is None else a.grad_cy
+    of_cell = of_cell + of_output * o * (1 - a.cy.tanh() ** 2)
+    of_i, of_f = of_cell * g * i * (1 - i), of_cell * a.cx * f * (1 - f)
+    of_g, of_o = of_cell * i * (1 - g**2), of_output * a.cy.tanh() * o * (1 - o)
+    gates = torch.cat([of_i, of_f, of_g, of_o], dim=1)
+    return gates, of_cell * f, gates.sum(dim=0) if a.has_bias else None
 
 
-def _gru_forward(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    hx: Tensor,
-    input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    inputs, hidden = _gates(input_gates, hidden_gates, input_bias, hidden_bias)
+@arguments("input_gates hidden_gates hx input_bias hidden_bias")
+def _gru_forward(a: Any) -> tuple[Tensor, Tensor]:
+    inputs, hidden = _gates(a)
     (ir, iz, candidate), (hr, hz, hn) = inputs.chunk(3, dim=1), hidden.chunk(3, dim=1)
     r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
     n = (candidate + r * hn).tanh()
-    return n + z * (hx - n), torch.cat([r, z, n, hx, hn], dim=1)
+    return n + z * (a.hx - n), torch.cat([r, z, n, a.hx, hn], dim=1)
 
 
-def _gru_backward(
-    grad_hy: Tensor, workspace: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    r, z, n, hx, hn = workspace.chunk(5, dim=1)
-    of_n = grad_hy * (1 - z) * (1 - n**2)
-    of_z = grad_hy * (hx - n) * z * (1 - z)
+@arguments("grad_hy workspace has_bias")
+def _gru_backward(a: Any) -> tuple[Tensor | None, ...]:
+    r, z, n, hx, hn = a.workspace.chunk(5, dim=1)
+    of_n = a.grad_hy * (1 - z) * (1 - n**2)
+    of_z = a.grad_hy * (hx - n) * z * (1 - z)
     of_r = of_n * hn * r * (1 - r)
     inputs = torch.cat([of_r, of_z, of_n], dim=1)
     hidden = torch.cat([of_r, of_z, of_n * r], dim=1)
-    biases = (inputs.sum(dim=0), hidden.sum(dim=0)) if has_bias else (None, None)
-    return inputs, hidden, grad_hy * z, *biases
+    biases = (inputs.sum(dim=0), hidden.sum(dim=0)) if a.has_bias else (None, None)
+    return inputs, hidden, a.grad_hy * z, *biases
 
 
 RECURRENT: dict[Any, Callable] = {

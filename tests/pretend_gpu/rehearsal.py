@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from allennlp.commands.train import TrainModel
+from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401
 from declutr.models.declutr import DeCLUTR
@@ -74,27 +75,29 @@ class Rehearsal:
 
     def step(self, kind: str) -> dict[str, Any]:
         """The waits and launches of a step once all is warm."""
-        recipe, change = KINDS[kind]
-        config = self._config(recipe, self._checkpoint) | {"validation_data_path": None}
-        change(config)
+        recipe, changes = KINDS[kind]
+        config = self._config(recipe, self._checkpoint, changes)
         _, steps = train(config, self._new_run(), self._record, STEADY)
         return _figures(steps.steps[STEADY - 1])
 
     def losses(self, kind: str) -> dict[str, Any]:
         """Losses of the same steps on the pretend GPU and on the CPU."""
-        recipe, change, tolerance = COMPARED[kind]
+        recipe, changes, tolerance = COMPARED[kind]
         found: dict[str, Any] = {"tolerance": tolerance}
         for name, device in (("gpu", CUDA), ("cpu", CPU)):
-            config = self._config(recipe, self._without_dropout) | {"validation_data_path": None}
-            change(config)
+            config = self._config(recipe, self._without_dropout, changes)
             config["trainer"]["cuda_device"] = 0 if device == CUDA else -1
             _, steps = train(config, self._new_run(), self._record, 2, device)
             found[name] = [loss.item() for loss in steps.losses]
         return found
 
-    def _config(self, recipe: str, checkpoint: Path) -> dict[str, Any]:
+    def _config(self, recipe: str, checkpoint: Path, changes: Any = None) -> dict[str, Any]:
+        """A recipe in small; with keys that change, it is not validated."""
         os.environ["TRANSFORMER_MODEL"] = str(checkpoint)
-        return self._data.small(recipe_path(recipe), cuda_device=0, num_epochs=1)
+        config = self._data.small(recipe_path(recipe), cuda_device=0, num_epochs=1)
+        if changes is None:
+            return config
+        return with_overrides(config | {"validation_data_path": None}, changes)
 
     def _new_run(self) -> Path:
         self._runs += 1

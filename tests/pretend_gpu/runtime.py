@@ -17,52 +17,34 @@ from .device import CUDA, DeviceTensor, PretendDevice
 from .generators import device_generator
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
+
+
 class _Event:
     """An event: it has always happened, yet to ask for its end is to wait."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        pass
-
-    def wait(self, stream: Any = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
+    __init__ = record = wait = _nothing
+    query = staticmethod(lambda: True)
+    elapsed_time = staticmethod(lambda end: 0.0)
 
     def synchronize(self) -> None:
         waits.wait("synchronize of an event")
-
-    def elapsed_time(self, end: Any) -> float:
-        return 0.0
 
 
 class _Stream:
     """The only stream."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.device = CUDA
+    device = CUDA
+    __init__ = wait_event = wait_stream = _nothing
+    query = staticmethod(lambda: True)
+    record_event = staticmethod(lambda event=None: event or _Event())
 
     def synchronize(self) -> None:
         waits.wait("synchronize of a stream")
 
-    def query(self) -> bool:
-        return True
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or _Event()
-
-    def wait_event(self, event: Any) -> None:
-        pass
-
-    def wait_stream(self, stream: Any) -> None:
-        pass
-
 
 def _of_torch_cuda() -> dict[str, Any]:
-    nothing = lambda *args, **kwargs: None  # noqa: E731
     properties = SimpleNamespace(
         name="pretend GPU", major=9, minor=0, total_memory=1 << 36, multi_processor_count=1
     )
@@ -72,17 +54,17 @@ def _of_torch_cuda() -> dict[str, Any]:
         "is_bf16_supported": lambda including_emulation=True: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": nothing,
+        "set_device": _nothing,
         "device": lambda device: contextlib.nullcontext(),
         "get_device_capability": lambda device=None: (9, 0),
         "get_device_name": lambda device=None: properties.name,
         "get_device_properties": lambda device=None: properties,
         "synchronize": lambda device=None: waits.wait("torch.cuda.synchronize"),
-        "empty_cache": nothing,
+        "empty_cache": _nothing,
         "max_memory_allocated": lambda device=None: 0,
         "memory_allocated": lambda device=None: 0,
-        "reset_max_memory_allocated": nothing,
-        "reset_peak_memory_stats": nothing,
+        "reset_max_memory_allocated": _nothing,
+        "reset_peak_memory_stats": _nothing,
         "manual_seed": device_generator.manual_seed,
         "manual_seed_all": device_generator.manual_seed,
         "seed_all": device_generator.seed,
@@ -97,8 +79,8 @@ def _of_torch_cuda() -> dict[str, Any]:
         "default_stream": lambda device=None: _Stream(),
         "stream": lambda stream: contextlib.nullcontext(),
         "is_current_stream_capturing": lambda: False,
-        "init": nothing,
-        "_lazy_init": nothing,
+        "init": _nothing,
+        "_lazy_init": _nothing,
         "_get_device_index": lambda *args, **kwargs: 0,
     }
 

@@ -27,44 +27,25 @@ _WAITS = {
     aten._linalg_check_errors.default: "check of a decomposition",
 }
 # Tensors of the host are welcome in these; an index is copied.
-_INDEXED = {
-    aten.index.Tensor,
-    aten.index_put.default,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
-    aten._unsafe_index.Tensor,
-    aten._unsafe_index_put.default,
+_INDEXED = {aten.index.Tensor, aten._unsafe_index.Tensor}
+_INDEXED |= {
+    getattr(aten, name).default
+    for name in ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 }
 _LENGTHS_ON_HOST = {aten._pack_padded_sequence.default, aten._pack_padded_sequence_backward.default}
 HOST_OUTPUTS = {aten._pack_padded_sequence.default: {1}}
 # No kernel runs, beside views.
-_NO_KERNEL = {
-    aten.empty.memory_format,
-    aten.empty_strided.default,
-    aten.empty_like.default,
-    aten.new_empty.default,
-    aten.new_empty_strided.default,
-    aten.detach.default,
-    aten.lift_fresh.default,
-    aten._unsafe_view.default,
-    aten._reshape_alias.default,
-    aten.is_same_size.default,
-    aten.is_pinned.default,
-    aten.record_stream.default,
-    aten.resize_.default,
-    aten.set_.source_Tensor,
+_NO_KERNEL = {aten.empty.memory_format, aten.set_.source_Tensor}
+_NO_KERNEL |= {
+    getattr(aten, name).default
+    for name in (
+        *("empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_"),
+        *("detach", "lift_fresh", "_unsafe_view", "_reshape_alias"),
+        *("is_same_size", "is_pinned", "record_stream"),
+    )
 }
 # `addmm_cuda` and its like are for floating point alone.
-_PRODUCTS = {
-    aten.mm.default,
-    aten.bmm.default,
-    aten.addmm.default,
-    aten.baddbmm.default,
-    aten.mv.default,
-    aten.dot.default,
-}
-
-
+_PRODUCTS = {getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "dot")}
 _JOINED = {aten.cat.default, aten.stack.default}
 
 

@@ -47,31 +47,19 @@ class StepRecords(TrainerCallback):
         self.steps: list[Record] = []
         self.losses: list[torch.Tensor] = []
 
-    def on_batch(
-        self,
-        trainer: GradientDescentTrainer,
-        batch_inputs: list[Any],
-        batch_outputs: list[dict[str, Any]],
-        batch_metrics: dict[str, Any],
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        **kwargs: Any,
+    def on_batch(  # type: ignore[override]
+        self, trainer: Any, inputs: Any, outputs: Any, *args: Any, is_training: bool, **more: Any
     ) -> None:
         if is_training:
             self.steps.append(self._record.copy())
-            self.losses.append(batch_outputs[0]["loss"].detach())
-            for name, value in _tensors_of(batch_inputs):
+            self.losses.append(outputs[0]["loss"].detach())
+            for name, value in _tensors_of(inputs):
                 assert value.device.type == self._device.type, f"{name} is on {value.device}"
         self._record.clear()
 
 
 def train(
-    config: dict[str, Any],
-    folder: Path,
-    record: Record,
-    batches: int,
-    device: torch.device = CUDA,
+    config: dict, folder: Path, record: Record, batches: int, device: torch.device = CUDA
 ) -> tuple[TrainModel, StepRecords]:
     """Train on the first batches, as `allennlp train` does, and validate on one.
 

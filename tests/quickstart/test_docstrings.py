@@ -1,6 +1,5 @@
 """Tests of the corpus of docstrings; the oracle is a package whose texts are known."""
 
-import importlib.util
 import logging
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from declutr.quickstart.docstrings import (
     find_sources,
     write_corpus,
 )
+from tests.conftest import script
 
 FILES = {
     "__init__.py": '"""The package\n\n    over two paragraphs.\n    """\nraise RuntimeError\n',
@@ -82,33 +82,31 @@ def library(tmp_path, monkeypatch):
     return "declutr_library"
 
 
+def read(*packages, **options):
+    return list(documents(packages, progress=False, **options))
+
+
 def test_documents_hold_the_known_words(package):
-    assert list(documents([package, "declutr_single"], progress=False)) == [
-        Document("declutr_fake", "The package over two paragraphs."),
-        Document(
-            "declutr_fake.alpha",
-            "Module alpha. Outer function. Inner function. A \\d thing. Parameters: x: an x "
-            "Method, in single quotes. Fallback.",
-        ),
-        Document("declutr_fake.beta", "Module beta."),
-        Document("declutr_fake.deep.gamma", "Gamma, deep down."),
-        Document("declutr_fake.latin", "Café."),
-        Document("declutr_fake.surrogate", "Half a ? pair."),
-        Document("declutr_single", "A module without a package."),
-    ]
+    expected = {
+        "declutr_fake": "The package over two paragraphs.",
+        "declutr_fake.alpha": "Module alpha. Outer function. Inner function. A \\d thing. "
+        "Parameters: x: an x Method, in single quotes. Fallback.",
+        "declutr_fake.beta": "Module beta.",
+        "declutr_fake.deep.gamma": "Gamma, deep down.",
+        "declutr_fake.latin": "Café.",
+        "declutr_fake.surrogate": "Half a ? pair.",
+        "declutr_single": "A module without a package.",
+    }
+    assert read(package, "declutr_single") == [Document(*one) for one in expected.items()]
     assert package not in sys.modules
+    assert read(package, package) == read(package)  # a package that is named twice is read once
 
 
 def test_unreadable_files_are_logged(package, caplog):
     with caplog.at_level(logging.INFO, logger="declutr.quickstart.docstrings"):
-        list(documents([package], progress=False))
+        read(package)
     names = {Path(record.args[0]).name for record in caplog.records}
     assert names == {"broken.py", "undecodable.py"}
-
-
-def test_a_package_named_twice_is_read_once(package):
-    once = list(documents([package], progress=False))
-    assert list(documents([package, package], progress=False)) == once
 
 
 def test_a_repeated_paragraph_stays_where_it_first_appears(tmp_path, monkeypatch):
@@ -116,9 +114,7 @@ def test_a_repeated_paragraph_stays_where_it_first_appears(tmp_path, monkeypatch
         '"""One."""\ndef f():\n    """Two.\n\n    One.\n\n    Three.\n    """\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(documents(["declutr_copies"], progress=False)) == [
-        Document("declutr_copies", "One. Two. Three.")
-    ]
+    assert read("declutr_copies") == [Document("declutr_copies", "One. Two. Three.")]
 
 
 def test_progress_goes_to_standard_error(package, capsys):
@@ -130,8 +126,7 @@ def test_progress_goes_to_standard_error(package, capsys):
 @pytest.mark.slow
 def test_several_processes_give_the_same_documents(library):
     assert len(find_sources([library])) == 100  # These are enough for more than one task.
-    one = list(documents([library], progress=False))
-    assert list(documents([library], progress=False, workers=2)) == one
+    assert read(library, workers=2) == read(library)
 
 
 def test_warnings_about_the_code_of_others_are_not_shown(recwarn):
@@ -160,9 +155,8 @@ class TestWriteCorpus:
         return counts, [path.read_text(encoding="utf-8").splitlines() for path in paths]
 
     def test_files_and_counts_agree(self, library, tmp_path):
-        counts, (train, validation) = self.write(
-            [library], tmp_path, min_words=11, validation_fraction=0.3
-        )
+        options = {"min_words": 11, "validation_fraction": 0.3}
+        counts, (train, validation) = self.write([library], tmp_path, **options)
         assert counts.train_documents == len(train)
         assert counts.validation_documents == len(validation)
         assert counts.train_words == sum(len(line.split()) for line in train)
@@ -178,9 +172,7 @@ class TestWriteCorpus:
         assert counts.duplicate_paragraphs == 1
         assert counts.train_documents + counts.validation_documents == 6
 
-    def test_the_split_depends_on_the_seed_and_not_on_other_packages(
-        self, library, package, tmp_path
-    ):
+    def test_the_split_depends_on_the_seed_and_not_on_others(self, library, package, tmp_path):
         options = {"min_words": 1, "validation_fraction": 0.5}
         _, first = self.write([library], tmp_path, **options)
         _, again = self.write([library], tmp_path, **options)
@@ -206,9 +198,17 @@ class TestWriteCorpus:
 
 
 class TestErrors:
-    def test_no_package_named(self):
-        with pytest.raises(ValueError, match="no package named"):
-            documents([])
+    @pytest.mark.parametrize(
+        ("packages", "error", "message"),
+        [
+            ([], ValueError, "no package named"),
+            ("numpy", TypeError, r"not one string; use \['numpy'\]"),
+            (["numpy.linalg"], ValueError, r"'numpy\.linalg' is not a top-level package; use 'nu"),
+        ],
+    )
+    def test_names_that_are_no_packages(self, packages, error, message):
+        with pytest.raises(error, match=message):
+            documents(packages)
 
     @pytest.mark.parametrize("name", ["declutr_absent", "scikit-learn", "sys", "__main__"])
     def test_no_package_found(self, name, monkeypatch):
@@ -221,25 +221,11 @@ class TestErrors:
             assert find_sources(["declutr_absent", package])
         assert "No Python source found for: declutr_absent" in caplog.text
 
-    def test_one_string_for_a_list(self):
-        with pytest.raises(TypeError, match=r"not one string; use \['numpy'\]"):
-            documents("numpy")
-
-    def test_a_subpackage(self):
-        with pytest.raises(
-            ValueError, match=r"'numpy\.linalg' is not a top-level package; use 'nu"
-        ):
-            documents(["numpy.linalg"])
-
 
 class TestScript:
     @pytest.fixture
     def main(self):
-        path = Path(__file__).parents[2] / "scripts" / "docstring_corpus.py"
-        spec = importlib.util.spec_from_file_location("docstring_corpus", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.main
+        return script("docstring_corpus").main
 
     def test_writes_and_reports(self, main, library, tmp_path, capsys):
         train, validation = tmp_path / "train.txt", tmp_path / "validation.txt"

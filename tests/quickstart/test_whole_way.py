@@ -25,22 +25,9 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def run(folder: Path, *more: str) -> str:
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            "--folder",
-            str(folder),
-            "-o",
-            json.dumps(SMALL),
-            "--packages",
-            "allennlp",
-            *more,
-        ],
-        capture_output=True,
-        text=True,
-        cwd=folder.parent,
-    )
+    command = [sys.executable, str(SCRIPT), "--folder", str(folder), "-o", json.dumps(SMALL)]
+    command += ["--packages", "allennlp", *more]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -69,10 +56,7 @@ def test_a_second_run_keeps_what_is_there(quickstart: tuple[Path, str]) -> None:
 
 def test_force_deletes_only_a_quickstart(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--force"],
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--force"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0 and "does not look like a quickstart" in done.stderr
     assert (tmp_path / "mine.txt").exists()

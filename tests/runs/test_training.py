@@ -78,14 +78,9 @@ def process_state() -> list[Any]:
 def commanded(checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What `allennlp train` makes of the recipe, in a process of its own."""
     run = tmp_path_factory.mktemp("commanded") / "run"
-    changes = {
-        **CHANGES,
-        "train_data_path": str(corpus_file),
-        "data_loader.batch_size": 4,
-        "validation_data_loader.batch_size": 4,
-        "trainer.num_epochs": 2,
-        "trainer.optimizer.lr": 1e-3,
-    }
+    changes = {**CHANGES, "train_data_path": str(corpus_file), "data_loader.batch_size": 4}
+    changes |= {"validation_data_loader.batch_size": 4}
+    changes |= {"trainer.num_epochs": 2, "trainer.optimizer.lr": 1e-3}
     command = [sys.executable, "-m", "declutr", "train", str(recipe_path(RECIPE)), "-s", str(run)]
     environment = {**os.environ, "TRANSFORMER_MODEL": str(checkpoint), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -112,11 +107,7 @@ def test_equals_the_command_to_the_bit_every_time(
 
 
 def test_texts_in_memory_equal_a_file_and_a_finished_run_is_opened(
-    commanded: Any,
-    checkpoint: Path,
-    documents: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    commanded: Any, checkpoint: Path, documents: list, tmp_path: Path, monkeypatch: Any
 ) -> None:
     run = tmp_path / "run"
     train(iter(documents), checkpoint, run)
@@ -206,25 +197,16 @@ def crash() -> None:
 
 @pytest.fixture
 def stopping() -> Iterator[type[StoppedByATest]]:
-    """The callback, reset."""
     yield StoppedByATest
     StoppedByATest.at = StoppedByATest.by = None
 
 
 def test_goes_on_after_a_crash_and_after_an_interruption(
-    commanded: Any,
-    checkpoint: Path,
-    corpus_file: Path,
-    tmp_path: Path,
-    stopping: type[StoppedByATest],
-    caplog: pytest.LogCaptureFixture,
+    commanded: Any, checkpoint: Path, corpus_file: Path, tmp_path: Path, stopping: Any, caplog: Any
 ) -> None:
     """With a callback of the caller's, which a process of its own would not know."""
-    callbacks = [
-        {"type": "run_record"},
-        {"type": "exact_resume", "seed": 13370},
-        {"type": "stopped_by_a_test"},
-    ]
+    callbacks = [{"type": "run_record"}, {"type": "exact_resume", "seed": 13370}]
+    callbacks.append({"type": "stopped_by_a_test"})
     changes = {**CHANGES, "trainer.callbacks": callbacks}
     stopping.at, stopping.by = (1, 2), crash
     before = process_state()

@@ -22,6 +22,10 @@ EPOCHS = 2
 STEPS = 3  # an epoch: 5 batches in groups of 2, the last group being a single one
 
 
+class Killed(BaseException):
+    """An exception that no code catches, like SIGKILL."""
+
+
 @pytest.fixture(scope="module")
 def make_trainer(checkpoint: Path, corpus_file: Path) -> Callable[..., GradientDescentTrainer]:
     """Return a function that makes a trainer with dropout, masks, a schedule and validation."""

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
 from declutr.training import checkpointer as module
 from declutr.training.checkpointer import AtomicCheckpointer
+from tests.training.conftest import Killed
 
-
-class Killed(BaseException):
-    """An exception that no code catches, like SIGKILL."""
+KINDS = ("model", "training")  # of files, two of which are a checkpoint
 
 
 def trainer_at(epochs: int, batches: int, value: float = 0.0) -> Any:
@@ -43,12 +41,20 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
+def keeping_all(folder: Path, **options: Any) -> AtomicCheckpointer:
+    return AtomicCheckpointer(str(folder), keep_most_recent_by_count=None, **options)
+
+
+def steps_saved(checkpointer: AtomicCheckpointer, steps: range) -> list[int]:
+    save = checkpointer.maybe_save_checkpoint
+    return [step for step in steps if save(trainer_at(0, step), 0, step)]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder with two checkpoints."""
-    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=None)
-    checkpointer.save_checkpoint(trainer_at(0, 5, 1.0))
-    checkpointer.save_checkpoint(trainer_at(0, 10, 2.0))
+    keeping_all(tmp_path).save_checkpoint(trainer_at(0, 5, 1.0))
+    keeping_all(tmp_path).save_checkpoint(trainer_at(0, 10, 2.0))
     return tmp_path
 
 
@@ -68,19 +74,8 @@ def test_no_checkpoint_is_written_after_a_loss_that_is_no_number(part: str, fold
     assert names(folder) == before and latest(folder) == (0, 10, 2.0)
 
 
-def test_registered_with_all_parameters(tmp_path: Path) -> None:
-    options = {"save_every_num_batches": 7, "keep_most_recent_by_count": 3}
-    built = Checkpointer.from_params(
-        Params({"type": "atomic", **options}), serialization_dir=str(tmp_path)
-    )
-    assert isinstance(built, AtomicCheckpointer)
-    assert (built._save_every_num_batches, built._keep_most_recent_by_count) == (7, 3)
-
-
 def test_writes_what_allennlp_writes(folder: Path) -> None:
-    places = ("e0_b5", "e0_b10")
-    expected = {f"{kind}_state_{p}.th" for kind in ("model", "training") for p in places}
-    assert names(folder) == expected
+    assert names(folder) == {f"{k}_state_{p}.th" for k in KINDS for p in ("e0_b5", "e0_b10")}
     assert latest(folder) == (0, 10, 2.0)
     assert Checkpointer(str(folder)).load_checkpoint() is not None  # readable without us
 
@@ -96,25 +91,27 @@ def test_a_run_killed_while_writing_has_its_last_whole_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, file: int, moment: str
 ) -> None:
     """The run is killed at any moment, in the first or the second file."""
-    count = [0]
+    count = 0
     save, replace = torch.save, module.os.replace
 
-    def killed_save(state: Any, stream: Any) -> None:
-        count[0] += 1
-        if count[0] == file and moment == "before":
-            raise Killed
-        save(state, stream)
-        if count[0] == file and moment == "half-way":
-            stream.seek(stream.tell() // 2)
-            stream.truncate()
+    def kill(at: str) -> None:
+        if count == file and moment == at:
             raise Killed
 
+    def killed_save(state: Any, stream: Any) -> None:
+        nonlocal count
+        count += 1
+        kill("before")
+        save(state, stream)
+        if moment == "half-way" and count == file:
+            stream.seek(stream.tell() // 2)
+            stream.truncate()
+        kill("half-way")
+
     def killed_replace(source: str, target: str) -> None:
-        if count[0] == file and moment == "flushed":
-            raise Killed
+        kill("flushed")
         replace(source, target)
-        if count[0] == file and moment == "renamed":
-            raise Killed
+        kill("renamed")
 
     with monkeypatch.context() as patched:
         patched.setattr(module.torch, "save", killed_save)
@@ -124,22 +121,20 @@ def test_a_run_killed_while_writing_has_its_last_whole_checkpoint(
     whole = file == 2 and moment == "renamed"
     assert latest(folder) == ((1, 0, 3.0) if whole else (0, 10, 2.0))
     # The resumed run writes the same place again, and leaves no partial files.
-    AtomicCheckpointer(str(folder), keep_most_recent_by_count=None).save_checkpoint(
-        trainer_at(1, 0, 4.0)
-    )
+    keeping_all(folder).save_checkpoint(trainer_at(1, 0, 4.0))
     assert latest(folder) == (1, 0, 4.0)
     assert not [name for name in names(folder) if name.endswith(".partial")]
 
 
-@pytest.mark.parametrize("missing", ["model", "training"])
+@pytest.mark.parametrize("missing", KINDS)
 def test_a_checkpoint_without_one_of_its_files_does_not_count(folder: Path, missing: str) -> None:
     (folder / f"{missing}_state_e0_b10.th").unlink()
     assert latest(folder) == (0, 5, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["model", "training"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_partial_files_are_no_checkpoints(folder: Path, kind: str) -> None:
-    for state in ("model", "training"):
+    for state in KINDS:
         suffix = ".partial" if state == kind else ""
         (folder / f"{state}_state_e3_b0.th{suffix}").write_bytes(b"half")
     assert latest(folder) == (0, 10, 2.0)
@@ -154,17 +149,20 @@ def test_a_hard_link_keeps_what_it_links_to(folder: Path) -> None:
     assert (torch.load(best)["weight"] == 2.0).all()
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_keeps_as_many_checkpoints_as_asked(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count, rank", [(1, 0), (2, 0), (3, 0), (1, 4)])
+def test_keeps_as_many_checkpoints_as_asked(tmp_path: Path, count: int, rank: int) -> None:
+    """AllenNLP does so in the first process only, which sees the folder of its own node.
+
+    It also removes by a pattern, that of batch 1 being `…_e1_b1*.th`, which fits batch 12.
+    """
     checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=count)
-    places = [(0, 2), (0, 4), (1, 0), (1, 2), (1, 12)]
+    checkpointer._rank = rank
+    places = [(0, 2), (0, 4), (1, 0), (1, 1), (1, 12)]
     for value, place in enumerate(places):
         checkpointer.save_checkpoint(trainer_at(*place, float(value)))
         assert latest(tmp_path) == (*place, float(value))
-    kept = places[-count:]
-    assert names(tmp_path) == {
-        f"{kind}_state_e{e}_b{b}.th" for e, b in kept for kind in ("model", "training")
-    }
+    kept = {f"{kind}_state_e{e}_b{b}.th" for e, b in places[-count:] for kind in KINDS}
+    assert names(tmp_path) == kept
 
 
 def test_half_a_checkpoint_does_not_count_as_one_to_keep(folder: Path) -> None:
@@ -185,50 +183,24 @@ def test_processes_without_a_state_write_nothing(tmp_path: Path) -> None:
 
 
 def test_saves_at_the_same_steps_as_allennlps_checkpointer(tmp_path: Path) -> None:
-    checkpointer = AtomicCheckpointer(
-        str(tmp_path), save_every_num_batches=3, keep_most_recent_by_count=None
-    )
-    saved = [
-        step
-        for step in range(1, 9)
-        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
-    ]
-    assert saved == [3, 6]
+    checkpointer = keeping_all(tmp_path, save_every_num_batches=3)
+    assert steps_saved(checkpointer, range(1, 9)) == [3, 6]
     assert checkpointer.maybe_save_checkpoint(trainer_at(1, 0), 1, 0)
-
-
-def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path):
-    checkpointer = AtomicCheckpointer(str(tmp_path))
-    good = TrainerCheckpoint(
-        {"w": torch.ones(2)}, {"epochs_completed": 0, "batches_in_epoch_completed": 1}
-    )
-    bad = TrainerCheckpoint(
-        {"w": torch.tensor([1.0, math.nan])},
-        {"epochs_completed": 0, "batches_in_epoch_completed": 2},
-    )
-    checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: good))
-    with pytest.raises(ValueError, match=r"not finite any more \(first in w\).*e0_b1.*--recover"):
-        checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: bad))
-    assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")
-
-
-def test_the_first_checkpoint_does_not_take_the_tenth_with_it(tmp_path: Path) -> None:
-    """AllenNLP removes by a pattern, that of batch 1 being `…_e0_b1*.th`."""
-    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=10)
-    for step in range(1, 12):
-        checkpointer.save_checkpoint(trainer_at(0, step))
-    assert checkpointer._find_all_checkpoints() == {(0, step) for step in range(2, 12)}
 
 
 def test_a_resumed_run_saves_when_the_first_one_would_have(folder: Path) -> None:
     checkpointer = AtomicCheckpointer(str(folder), save_every_num_batches=5)
     checkpointer.load_checkpoint()
-    saved = [
-        step
-        for step in range(11, 21)
-        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
-    ]
-    assert saved == [15, 20]
+    assert steps_saved(checkpointer, range(11, 21)) == [15, 20]
+
+
+def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path: Path) -> None:
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    checkpointer.save_checkpoint(trainer_at(0, 1))
+    message = r"not finite any more \(first in weight\).*e0_b1.*--recover"
+    with pytest.raises(ValueError, match=message):
+        checkpointer.save_checkpoint(trainer_at(0, 2, math.nan))
+    assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")
 
 
 # ------------------------------------------------------------------------------------- damage
@@ -251,7 +223,7 @@ def empty(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, cut, empty])
-@pytest.mark.parametrize("kind", ["model", "training"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_damaged_checkpoints_are_passed_over(
     folder: Path, caplog: pytest.LogCaptureFixture, kind: str, damage: Callable[[Path], None]
 ) -> None:
@@ -315,6 +287,8 @@ def test_damaged_best_weights_are_warned_of_when_resuming(
     best = folder / "best.th"
     shutil.copy(folder / "model_state_e1_b0.th", best)
     assert latest(folder) == (1, 0, 0.0) and not caplog.records
+    _, state = AtomicCheckpointer(str(folder)).load_checkpoint()
+    assert state["best_model_filename"] == str(best), "not in the folder that it came from"
     damage(best)
     assert latest(folder) == (1, 0, 0.0)
     assert f"{best}, the best weights so far, is {what}" in caplog.text
@@ -353,25 +327,6 @@ def test_nodes_without_a_checkpoint_in_common_raise(
         latest(tmp_path / "empty")
     found_by_others(monkeypatch, set(), set())
     assert latest(tmp_path / "empty") is None
-
-
-def test_best_weights_are_looked_for_in_the_folder_of_the_checkpoint(tmp_path: Path) -> None:
-    """They are not looked for on the node or in the folder that the checkpoint came from."""
-    trainer = trainer_at(1, 0)
-    trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
-    checkpointer = AtomicCheckpointer(str(tmp_path))
-    checkpointer.save_checkpoint(trainer)
-    _, state = checkpointer.load_checkpoint()
-    assert state["best_model_filename"] == str(tmp_path / "best.th")
-
-
-def test_every_node_cleans_up_its_folder(tmp_path: Path) -> None:
-    """AllenNLP cleans up in the first process only, which sees the folder of its own node."""
-    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
-    checkpointer._rank = 4
-    for step in (1, 2, 3):
-        checkpointer.save_checkpoint(trainer_at(0, step))
-    assert names(tmp_path) == {"model_state_e0_b3.th", "training_state_e0_b3.th"}
 
 
 def test_the_state_is_gathered_once(tmp_path: Path) -> None:

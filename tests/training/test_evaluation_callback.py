@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import load_archive
@@ -22,21 +21,19 @@ from declutr.evaluation.scores import spearman
 from declutr.evaluation.task import BadEmbeddings
 from declutr.inference.encoder import Encoder
 from declutr.models.declutr import DeCLUTR
-from declutr.training.checkpointer import AtomicCheckpointer
 from declutr.training.evaluation_callback import EvaluateEmbeddings
 from tests import two_processes
 from tests.conftest import run_config, shared_by_workers
 from tests.evaluation_runs import TEXTS, Scripted, several, these_tasks, write_benchmark
+from tests.training.whole_runs import STEPS, Run, same
 
 pytestmark = pytest.mark.slow
 
-STEPS = 3  # an epoch: 24 documents in batches of 8
 ALL = 2 * STEPS
 LEVEL = "scripted/level"
-
-
-class Killed(BaseException):
-    """An exception that no code catches, like SIGKILL."""
+DRAWING = {"tasks": ["drawing"], "every_num_steps": 1}
+SELECTING = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
+AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +47,13 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable:
     """Return a function that sets the scores of the task "scripted", the first for the start."""
     return lambda *values: monkeypatch.setattr(Scripted, "script", values)
 
 
 @pytest.fixture(scope="module")
-def configured(checkpoint: Path, corpus_file: Path, data: Path) -> Callable[..., dict[str, Any]]:
+def configured(checkpoint: Path, corpus_file: Path, data: Path) -> Callable:
     """Return a function that configures a run of two epochs with a checkpoint after each step."""
 
     def make(
@@ -69,85 +66,51 @@ def configured(checkpoint: Path, corpus_file: Path, data: Path) -> Callable[...,
         if settings is not None:
             callbacks.append({"type": "evaluate_embeddings", "data": str(data), **settings})
         config = run_config(checkpoint, corpus_file)
-        config["trainer"] |= {
-            "num_epochs": 2,
-            "checkpointer": {
-                "type": "atomic",
-                "save_every_num_batches": 1,
-                "keep_most_recent_by_count": None,
-            },
-            "callbacks": callbacks,
-            **(trainer or {}),
-        }
-        if validate:
-            config["validation_data_path"] = str(corpus_file)
-        return config
+        every = {"save_every_num_batches": 1, "keep_most_recent_by_count": None}
+        config["trainer"] |= {"num_epochs": 2, "checkpointer": {"type": "atomic", **every}}
+        config["trainer"] |= {"callbacks": callbacks, **(trainer or {})}
+        return config | ({"validation_data_path": str(corpus_file)} if validate else {})
 
     return make
 
 
-def run(config: dict[str, Any], folder: Path, recover: bool = False) -> DeCLUTR:
-    model = train_model(Params(json.loads(json.dumps(config))), str(folder), recover=recover)
-    assert isinstance(model, DeCLUTR)
-    return model
+@pytest.fixture
+def trained(configured: Callable, tmp_path: Path) -> Callable[..., Run]:
+    """Return a function that trains with `configured`'s arguments and returns the run."""
 
+    def train(*settings: Any, **more: Any) -> Run:
+        run = Run(tmp_path / "run")
+        run.train(configured(*settings, **more))
+        return run
 
-def weights(folder: Path, step: int | None = None) -> dict[str, Any]:
-    """Return the best weights, or the weights after a step."""
-    name = "best.th"
-    if step is not None:
-        name = f"model_state_e{step // STEPS}_b{step % STEPS}.th"
-    return torch.load(folder / name)
-
-
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    assert one.keys() == other.keys()
-    return all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-def evaluations(folder: Path) -> dict[int, dict[str, float]]:
-    """Return the scores of each evaluation by its step."""
-    records = [json.loads(file.read_text()) for file in (folder / "evaluations").iterdir()]
-    return {record["step"]: record["scores"] for record in sorted(records, key=lambda r: r["step"])}
-
-
-def log(folder: Path) -> str:
-    return (folder / "out.log").read_text()
-
-
-def metrics(folder: Path, epoch: int | None = None) -> dict[str, Any]:
-    name = "metrics.json" if epoch is None else f"metrics_epoch_{epoch}.json"
-    return json.loads((folder / name).read_text())
+    return train
 
 
 # ------------------------------------------------------------------------- nothing is disturbed
 
-DRAWING = {"tasks": ["drawing"], "every_num_steps": 1}
-
 
 @pytest.fixture(scope="module", params=[True, False], ids=["exact_resume", "plain"])
 def alone(
-    request: pytest.FixtureRequest,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[bool, Path]:
+    request: pytest.FixtureRequest, configured: Callable, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[bool, Run]:
     """Train without evaluation and "exact_resume", so that all random numbers are one sequence."""
-    folder = tmp_path_factory.mktemp("alone") / "run"
-    run(configured(None, resume=request.param), folder)
-    return request.param, folder
+    run = Run(tmp_path_factory.mktemp("alone") / "run")
+    run.train(configured(None, resume=request.param))
+    return request.param, run
 
 
-def test_training_is_the_same_bit_for_bit(
-    alone: tuple[bool, Path], configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    resume, folder = alone
-    run(configured(DRAWING, resume=resume), tmp_path / "run")
-    assert list(evaluations(tmp_path / "run")) == list(range(ALL + 1))
-    for step in range(1, ALL + 1):
-        assert same(weights(tmp_path / "run", step), weights(folder, step)), step
-    assert same(weights(tmp_path / "run"), weights(folder))
+def test_training_is_the_same_bit_for_bit(alone: tuple[bool, Run], trained: Callable) -> None:
+    """The tasks draw random numbers too, always the same ones."""
+    resume, expected = alone
+    run = trained(DRAWING, resume=resume)
+    scores = run.evaluations
+    assert list(scores) == list(range(ALL + 1))
+    counts = [len({s[f"drawing/{name}"] for s in scores.values()}) for name in ("drawn", "norm")]
+    assert counts == [1, ALL + 1]
+    for step in (*range(1, ALL + 1), None):
+        assert same(run.weights(step), expected.weights(step)), step
     for epoch in range(2):
-        ours, theirs = metrics(tmp_path / "run", epoch), metrics(folder, epoch)
+        ours, theirs = run.metrics(epoch), expected.metrics(epoch)
         kept = [k for k in theirs if "duration" not in k and "memory" not in k]
         assert {k: ours[k] for k in kept} == {k: theirs[k] for k in kept}
         added = {"validation_drawing/norm", "validation_drawing/drawn"}
@@ -157,13 +120,8 @@ def test_training_is_the_same_bit_for_bit(
 
 
 def test_draws_of_a_task_would_change_training_if_not_restored(
-    alone: tuple[bool, Path],
-    configured: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    alone: tuple[bool, Run], trained: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This shows that the test above could fail."""
-    resume, folder = alone
 
     @contextmanager
     def careless(model: torch.nn.Module, *_: Any) -> Any:
@@ -173,29 +131,15 @@ def test_draws_of_a_task_would_change_training_if_not_restored(
         model.train()
 
     monkeypatch.setattr(module, "undisturbed", careless)
-    run(configured(DRAWING, resume=resume), tmp_path / "run")
-    assert not same(weights(tmp_path / "run", ALL), weights(folder, ALL))
+    resume, expected = alone
+    assert not same(trained(DRAWING, resume=resume).weights(ALL), expected.weights(ALL))
 
 
-def test_a_task_draws_the_same_every_time(
-    configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    run(configured(DRAWING, resume=False), tmp_path / "run")
-    drawn = {scores["drawing/drawn"] for scores in evaluations(tmp_path / "run").values()}
-    norms = {scores["drawing/norm"] for scores in evaluations(tmp_path / "run").values()}
-    assert len(drawn) == 1 and len(norms) == ALL + 1
+WITHOUT_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        pytest.param(
-            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-        ),
-    ],
-)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=WITHOUT_A_GPU)])
 def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: bool) -> None:
     inner = torch.nn.Dropout()
     model = torch.nn.Sequential(inner, torch.nn.Linear(1, 1)).train(training)
@@ -204,11 +148,8 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
     expected = [torch.rand(1, device=device) for _ in range(2)]
     torch.manual_seed(3)
     assert torch.rand(1, device=device) == expected[0]
-    with (
-        pytest.raises(KeyError),
-        torch.no_grad(),
-        module.undisturbed(model, torch.device(device), 1),
-    ):
+    undisturbed = module.undisturbed(model, torch.device(device), 1)
+    with pytest.raises(KeyError), torch.no_grad(), undisturbed:
         assert not model.training and not inner.training and torch.is_grad_enabled()
         torch.rand(5, device=device)
         raise KeyError
@@ -220,84 +161,64 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
 
 
 @pytest.mark.parametrize(
-    "settings, expected",
+    "settings, epochs, expected",
     [
-        ({}, [0, 3, 6]),
-        ({"every_num_steps": 2}, [0, 2, 3, 4, 6]),
-        ({"every_num_steps": 5, "every_num_epochs": 2}, [0, 5, 6]),
-        ({"every_num_epochs": 3}, [0, 6]),
+        ({}, 2, [0, 3, 6]),
+        ({"every_num_steps": 2}, 2, [0, 2, 3, 4, 6]),
+        ({"every_num_steps": 5, "every_num_epochs": 2}, 2, [0, 5, 6]),
+        ({"every_num_epochs": 3}, 2, [0, 6]),
+        ({"every_num_epochs": 2}, 4, [0, 6, 12]),
     ],
 )
 @pytest.mark.parametrize("validate", [True, False])
 def test_evaluations_take_place_at_the_right_steps(
-    settings: dict[str, int],
-    expected: list[int],
-    validate: bool,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    settings: dict, epochs: int, expected: list, validate: bool, trained: Callable
 ) -> None:
-    run(configured({"tasks": ["drawing"], **settings}, validate=validate), tmp_path / "run")
-    done = evaluations(tmp_path / "run")
+    """An epoch without an evaluation is not recorded with scores of an earlier one."""
+    drawing = {"tasks": ["drawing"], **settings}
+    run = trained(drawing, {"num_epochs": epochs}, validate=validate)
+    done = run.evaluations
     assert list(done) == expected
-    for epoch, step in ((0, 3), (1, 6)):
-        recorded = metrics(tmp_path / "run", epoch)
-        if step in expected:
-            assert recorded["validation_drawing/norm"] == done[step]["drawing/norm"]
-        else:
-            assert "validation_drawing/norm" not in recorded
-
-
-def test_no_epoch_is_recorded_with_scores_of_an_earlier_one(
-    configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    settings = {"tasks": ["drawing"], "every_num_epochs": 2}
-    config = configured(settings, {"num_epochs": 4}, validate=False)
-    run(config, tmp_path / "run")
-    recorded = [metrics(tmp_path / "run", epoch) for epoch in range(4)]
-    found = ["validation_drawing/norm" in of_epoch for of_epoch in recorded]
-    assert found == [False, True, False, True]
+    for epoch in range(epochs):
+        scores = done.get(STEPS * (epoch + 1), {})
+        norm = run.metrics(epoch).get("validation_drawing/norm")
+        assert norm == scores.get("drawing/norm")
 
 
 def test_a_run_in_a_moved_folder_keeps_its_own_best_weights(
-    configured: Callable[..., dict[str, Any]], tmp_path: Path
+    configured: Callable, tmp_path: Path
 ) -> None:
     """The best step is before the move, and another run uses the old folder."""
-    settings = {"tasks": ["drawing"], "every_num_steps": 1, "select_by": "drawing/norm"}
-    config = configured(settings, {"num_epochs": 1}, validate=False)
-    run(config, tmp_path / "first")
-    (tmp_path / "first").rename(tmp_path / "moved")
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "best.th").write_bytes(b"other weights")
-    (tmp_path / "moved" / "model.tar.gz").unlink()
-    best = weights(tmp_path / "moved")
-    model = run(config, tmp_path / "moved", recover=True)
-    assert same(best, dict(model.state_dict()))
+    config = configured({**DRAWING, "select_by": "drawing/norm"}, {"num_epochs": 1}, validate=False)
+    first, moved = Run(tmp_path / "first"), Run(tmp_path / "moved")
+    first.train(config)
+    first.folder.rename(moved.folder)
+    first.folder.mkdir()
+    (first.folder / "best.th").write_bytes(b"other weights")
+    (moved.folder / "model.tar.gz").unlink()
+    best = moved.weights()
+    assert same(best, dict(moved.train(config, recover=True).state_dict()))
 
 
-def test_scores_at_the_end_are_those_of_the_archive(
-    configured: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
-) -> None:
-    """STS-B at the end of training equals STS-B computed from the trained model."""
-    run(configured({"tasks": ["STS-B"], "batch_size": 4}, validate=False), tmp_path / "run")
+def test_scores_at_the_end_are_those_of_the_archive(trained: Callable, data: Path) -> None:
+    run = trained({"tasks": ["STS-B"], "batch_size": 4}, validate=False)
     file = data / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     rows = [line.split("\t") for line in file.read_text().splitlines()]
-    encoder = Encoder(tmp_path / "run", cuda_device=-1)
+    encoder = Encoder(run.folder, cuda_device=-1)
     first, second = (encoder([row[column] for row in rows]) for column in (5, 6))
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    expected = 100 * spearman(
-        (first * second).sum(axis=1) / lengths, np.array([float(row[4]) for row in rows])
-    )
+    cosines = (first * second).sum(axis=1) / lengths
+    expected = 100 * spearman(cosines, np.array([float(row[4]) for row in rows]))
     name = "STS-B/cosine Spearman dev"
-    assert evaluations(tmp_path / "run")[ALL][name] == pytest.approx(expected, abs=1e-9)
-    assert metrics(tmp_path / "run")[f"validation_{name}"] == pytest.approx(expected, abs=1e-9)
+    scores = run.evaluations[ALL]
+    assert scores[name] == pytest.approx(expected, abs=1e-9)
+    assert not any("trained" in score for score in scores)  # the regressor takes long
+    assert run.metrics()[f"validation_{name}"] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_scores_are_written_to_tensorboard_and_the_log(
-    first: bool,
-    configured: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    first: bool, configured: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The callback may come before or after the log writer in the configuration."""
     from tensorboardX import SummaryWriter
@@ -312,176 +233,150 @@ def test_scores_are_written_to_tensorboard_and_the_log(
     monkeypatch.setattr(SummaryWriter, "add_scalar", recorded)
     config = configured({"tasks": ["drawing"], "every_num_steps": 4}, validate=False)
     config["trainer"]["callbacks"].insert(2 if first else 0, {"type": "tensorboard"})
-    run(config, tmp_path / "run")
-    done = evaluations(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    run.train(config)
+    done = run.evaluations
     norms = [entry[1:] for entry in written if entry[0] == "validation_scores/drawing/norm"]
     # AllenNLP counts steps from 1 there.
     assert norms == [(done[step]["drawing/norm"], step + 1) for step in (0, 3, 4, 6)]
-    files = list((tmp_path / "run" / "log" / "validation").iterdir())
+    files = list((run.folder / "log" / "validation").iterdir())
     assert any(b"validation_scores/drawing/norm" in file.read_bytes() for file in files)
     value = f"{done[4]['drawing/norm']:.2f}"
-    assert re.search(rf"After 4 steps \(\d+ s\): drawing/norm {value}\n", log(tmp_path / "run"))
+    assert re.search(rf"After 4 steps \(\d+ s\): drawing/norm {value}\n", run.log)
 
 
 def test_sentences_are_read_whole_without_changing_the_reader(
-    configured: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    trained: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of the reader reads sentences whole, in the order of their lengths."""
     seen: list[Any] = []
     outcome = module.EvaluationTasks.outcome
 
     def spy(self: Any, trainer: Any) -> Any:
-        reader = trainer.data_loader.reader
         with module.undisturbed(trainer.model, trainer.cuda_device, 0):
             embeddings = module.text_encoder(trainer, 2)(TEXTS)
             one_by_one = [module.text_encoder(trainer, 1)([text]) for text in TEXTS]
-        seen.append((reader.sample_spans, embeddings, np.concatenate(one_by_one)))
+        seen.append((trainer.data_loader.reader.sample_spans, embeddings, one_by_one))
         return outcome(self, trainer)
 
     monkeypatch.setattr(module.EvaluationTasks, "outcome", spy)
-    run(configured({"tasks": ["drawing"]}), tmp_path / "run")
+    trained({"tasks": ["drawing"]})
     assert len(seen) == 3
     for sample_spans, embeddings, expected in seen:
         assert sample_spans and embeddings.dtype == np.float32
-        np.testing.assert_allclose(embeddings, expected, atol=1e-6)
+        np.testing.assert_allclose(embeddings, np.concatenate(expected), atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ selection
 
 
 @pytest.mark.parametrize(
-    "select_by, values, best",
+    "settings, values, best",
     [
-        (LEVEL, (0, 1, 5, 2, 5, 4, 3), 2),  # an equal one does not count
-        (f"+{LEVEL}", (0, 1, 2, 3, 4, 5, 6), 6),
-        (f"-{LEVEL}", (9, 4, 5, 3, 1, 1, 2), 4),
-        (LEVEL, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
-        (LEVEL, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
+        ({}, (0, 1, 5, 2, 5, 4, 3), 2),  # an equal one does not count
+        ({"select_by": f"+{LEVEL}"}, (0, 1, 2, 3, 4, 5, 6), 6),
+        ({"select_by": f"-{LEVEL}"}, (9, 4, 5, 3, 1, 1, 2), 4),
+        ({}, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
+        ({}, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
+        ({"select_start": False}, (9, 1, 5, 2, 5, 4, 3), 2),  # as before release 1.6
     ],
+    ids=["highest", "last", "lowest", "nan", "unscored", "not the start"],
 )
 @pytest.mark.parametrize("validate", [True, False])
 def test_best_weights_are_those_of_the_best_step(
-    select_by: str,
-    values: tuple[float, ...],
+    settings: dict,
+    values: tuple,
     best: int,
     validate: bool,
-    script: Callable[..., None],
-    configured: Callable[..., dict[str, Any]],
+    script: Callable,
+    configured: Callable,
     tmp_path: Path,
 ) -> None:
     script(*values)
-    settings = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": select_by}
-    model = run(configured(settings, validate=validate), tmp_path / "run")
-    chosen = weights(tmp_path / "run", best)
-    assert same(weights(tmp_path / "run"), chosen)
-    assert same(model.state_dict(), chosen)
-    assert same(load_archive(tmp_path / "run").model.state_dict(), chosen)
-    recorded = metrics(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    model = run.train(configured({**SELECTING, **settings}, validate=validate))
+    chosen = run.weights(best)
+    assert same(run.weights(), chosen) and same(model.state_dict(), chosen)
+    assert same(load_archive(run.folder).model.state_dict(), chosen)
+    recorded = run.metrics()
     assert (recorded["best_step"], recorded["best_epoch"]) == (best, (best - 1) // STEPS)
     assert recorded[f"best_validation_{LEVEL}"] == values[best]
     if any(isinstance(value, Exception) for value in values):
-        assert "a task could not be scored: scripted: no numbers." in log(tmp_path / "run")
-        assert f"{LEVEL} is nan: these weights cannot be chosen" in log(tmp_path / "run")
-    assert log(tmp_path / "run").count("(the best so far)\n") >= 1
+        assert "a task could not be scored: scripted: no numbers." in run.log
+        assert f"{LEVEL} is nan: these weights cannot be chosen" in run.log
+    assert run.log.count("(the best so far)\n") >= 1 and "at the start" not in run.log
 
 
 @pytest.mark.parametrize(
     "select_by, values", [(LEVEL, (5, 1, 5, 2, 4, 4, 3)), (f"-{LEVEL}", (1, 2, 3, 4, 5, 6, 7))]
 )
 def test_a_run_that_only_gets_worse_keeps_its_initial_weights(
-    select_by: str,
-    values: tuple[float, ...],
-    script: Callable[..., None],
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    tmp_path: Path,
+    select_by: str, values: tuple, script: Callable, configured: Callable, tmp_path: Path
 ) -> None:
     """It may be killed before its first checkpoint, at the end of an epoch, or at its end."""
     told = f"{LEVEL} was {values[0]:.2f} at the start and never better afterwards"
-    average = {"moving_average": {"type": "exponential", "decay": 0.5}}
-    config = configured(
-        {"tasks": ["scripted"], "every_num_steps": 1, "select_by": select_by},
-        average if select_by == LEVEL else None,
-    )
+    averaging = AVERAGE if select_by == LEVEL else None
+    config = configured({**SELECTING, "select_by": select_by}, averaging)
     script(*values)
-    kept = run(config, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    kept = run.train(config).state_dict()
     still = configured(None, {"num_epochs": 1})
     still["trainer"]["optimizer"]["lr"] = 0.0
-    assert same(kept.state_dict(), dict(run(still, tmp_path / "still").state_dict()))
-    assert same(weights(tmp_path / "run"), kept.state_dict())
-    recorded = metrics(tmp_path / "run")
+    assert same(kept, dict(Run(tmp_path / "still").train(still).state_dict()))
+    assert same(run.weights(), kept)
+    recorded = run.metrics()
     assert (recorded["best_step"], recorded[f"best_validation_{LEVEL}"]) == (0, values[0])
-    assert log(tmp_path / "run").count(told) == 1
-    for step in (1, STEPS, ALL) if select_by == LEVEL else ():
-        folder = tmp_path / str(step)
+    assert run.log.count(told) == 1
+    for step in (1, STEPS, ALL) if averaging else ():
+        cut = Run(tmp_path / str(step))
         script(*values)
-        interrupted(config, folder, step)
-        assert told not in log(folder)
+        cut.train_until(config, step)
+        assert told not in cut.log
         script(*(values if step == 1 else values[step:]))
-        run(config, folder, recover=True)
-        assert same(weights(folder), kept.state_dict())
-        assert metrics(folder)["best_step"] == 0 and log(folder).count(told) == 1
-
-
-def test_select_start_false_excludes_the_initial_weights(
-    script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    """The choice is then as before release 1.6."""
-    script(9, 1, 5, 2, 5, 4, 3)
-    settings = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
-    run(configured({**settings, "select_start": False}), tmp_path / "run")
-    assert metrics(tmp_path / "run")["best_step"] == 2
-    assert "at the start" not in log(tmp_path / "run")
+        cut.train(config, recover=True)
+        assert same(cut.weights(), kept)
+        assert cut.metrics()["best_step"] == 0 and cut.log.count(told) == 1
 
 
 def test_with_a_moving_average_its_weights_are_scored_and_kept(
-    configured: Callable[..., dict[str, Any]], tmp_path: Path
+    trained: Callable, configured: Callable, tmp_path: Path
 ) -> None:
-    settings = {"tasks": ["drawing"], "every_num_steps": 2, "select_by": "drawing/norm"}
-    average = {"moving_average": {"type": "exponential", "decay": 0.5}}
-    run(configured(settings, average), tmp_path / "run")
-    done = evaluations(tmp_path / "run")
-    step = metrics(tmp_path / "run")["best_step"]
-    assert done[step] == max((done[s] for s in (2, 3, 4, 6)), key=lambda s: s["drawing/norm"])
-    assert not same(weights(tmp_path / "run"), weights(tmp_path / "run", step))
-    embeddings = Encoder(tmp_path / "run", cuda_device=-1, dtype="float32")(TEXTS)
-    norm = np.linalg.norm(embeddings, axis=1).mean()
-    assert norm == pytest.approx(done[step]["drawing/norm"], rel=1e-6)
+    run = trained(
+        {"tasks": ["drawing"], "every_num_steps": 2, "select_by": "drawing/norm"}, AVERAGE
+    )
+    norms = {step: scores["drawing/norm"] for step, scores in run.evaluations.items()}
+    step = run.metrics()["best_step"]
+    assert norms[step] == max(norms[s] for s in (2, 3, 4, 6))
+    assert not same(run.weights(), run.weights(step))
+    embeddings = Encoder(run.folder, cuda_device=-1, dtype="float32")(TEXTS)
+    assert np.linalg.norm(embeddings, axis=1).mean() == pytest.approx(norms[step], rel=1e-6)
 
-    run(configured(None, average), tmp_path / "alone")
+    alone = Run(tmp_path / "alone")
+    alone.train(configured(None, AVERAGE))
     for step in range(1, ALL + 1):
-        assert same(weights(tmp_path / "run", step), weights(tmp_path / "alone", step))
+        assert same(run.weights(step), alone.weights(step))
 
 
-def test_the_trainer_may_choose_the_epoch_by_a_score(
-    script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_trainer_may_choose_the_epoch_by_a_score(script: Callable, trained: Callable) -> None:
     script(9, 2, 1)
-    config = configured({"tasks": ["scripted"]}, {"validation_metric": f"+{LEVEL}"})
-    run(config, tmp_path / "run")
-    assert same(weights(tmp_path / "run"), weights(tmp_path / "run", STEPS))
-    recorded = metrics(tmp_path / "run")
+    run = trained({"tasks": ["scripted"]}, {"validation_metric": f"+{LEVEL}"})
+    assert same(run.weights(), run.weights(STEPS))
+    recorded = run.metrics()
     assert (recorded["best_epoch"], recorded[f"best_validation_{LEVEL}"]) == (0, 2)
     assert recorded[f"validation_{LEVEL}"] == 1
 
 
-def test_patience_with_the_best_step(
-    script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_patience_with_the_best_step(script: Callable, trained: Callable) -> None:
     """Epochs without an improvement end training; the best step may be within an epoch."""
     script(0, 3, 2, 7, 1, 1)  # the start; steps 2 and 3; 4, 6 and then no more
-    config = configured(
-        {"tasks": ["scripted"], "every_num_steps": 2, "select_by": LEVEL},
-        {"validation_metric": f"+{LEVEL}", "patience": 1, "num_epochs": 9},
-    )
-    run(config, tmp_path / "run")
-    assert list(evaluations(tmp_path / "run")) == [0, 2, 3, 4, 6]
-    assert same(weights(tmp_path / "run"), weights(tmp_path / "run", 4))
-    assert metrics(tmp_path / "run")["best_step"] == 4
+    patient = {"validation_metric": f"+{LEVEL}", "patience": 1, "num_epochs": 9}
+    run = trained({**SELECTING, "every_num_steps": 2}, patient)
+    assert list(run.evaluations) == [0, 2, 3, 4, 6]
+    assert same(run.weights(), run.weights(4)) and run.metrics()["best_step"] == 4
 
 
 def test_an_epoch_that_ends_early_is_evaluated(
-    script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
+    script: Callable, configured: Callable, tmp_path: Path
 ) -> None:
     """There are best weights whenever training ends."""
     script(0, 5)
@@ -491,89 +386,51 @@ def test_an_epoch_that_ends_early_is_evaluated(
     )
     config["trainer"]["optimizer"]["lr"] = 0.0  # never better than in the first epoch
     config["validation_data_loader"] = {**config["data_loader"], "resample": False}
-    run(config, tmp_path / "run")
-    assert list(evaluations(tmp_path / "run")) == [0, ALL]
-    assert (tmp_path / "run" / "model.tar.gz").exists()
+    run = Run(tmp_path / "run")
+    run.train(config)
+    assert list(run.evaluations) == [0, ALL] and (run.folder / "model.tar.gz").exists()
 
 
 # --------------------------------------------------------------------------------------- resume
 
 
-@pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any], Path, int], None]:
-    """Return a function that trains until a step is evaluated but not yet in a checkpoint."""
-    save = AtomicCheckpointer.maybe_save_checkpoint
-
-    def train(config: dict[str, Any], folder: Path, step: int) -> None:
-        def killed(self: Any, trainer: Any, *done: int) -> bool:
-            if trainer._total_batches_completed == step:
-                raise Killed
-            return save(self, trainer, *done)
-
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(AtomicCheckpointer, "maybe_save_checkpoint", killed)
-            run(config, folder)
-
-    return train
-
-
-NORM = {"tasks": ["drawing"], "every_num_steps": 1, "select_by": "-drawing/norm"}
-
-
 @pytest.mark.parametrize("validate", [True, False])
 def test_a_resumed_run_chooses_what_it_would_have_chosen(
-    validate: bool,
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    tmp_path: Path,
+    validate: bool, configured: Callable, tmp_path: Path
 ) -> None:
     """It may be killed right after writing the best weights, or at any other step."""
-    config = configured(NORM, validate=validate)
-    run(config, tmp_path / "straight")
-    expected = evaluations(tmp_path / "straight")
+    config = configured({**DRAWING, "select_by": "-drawing/norm"}, validate=validate)
+    straight = Run(tmp_path / "straight")
+    straight.train(config)
+    expected, theirs = straight.evaluations, straight.metrics()
+    best = [name for name in theirs if "drawing" in name or name.startswith("best_step")]
     for step in range(2, ALL + 1):
-        folder = tmp_path / str(step)
-        interrupted(config, folder, step)
-        assert not (folder / "model.tar.gz").exists()
-        run(config, folder, recover=True)
-        assert evaluations(folder) == expected
-        assert same(weights(folder), weights(tmp_path / "straight"))
-        ours, theirs = metrics(folder), metrics(tmp_path / "straight")
-        best = [name for name in theirs if "drawing" in name or name.startswith("best_step")]
-        assert {k: ours[k] for k in best} == {k: theirs[k] for k in best}
+        run = Run(tmp_path / str(step))
+        run.train_until(config, step)
+        assert not (run.folder / "model.tar.gz").exists()
+        run.train(config, recover=True)
+        assert run.evaluations == expected and same(run.weights(), straight.weights())
+        assert {k: run.metrics()[k] for k in best} == {k: theirs[k] for k in best}
 
 
-def test_a_resumed_run_keeps_the_best_weights_so_far(
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    script: Callable[..., None],
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "lost, then, best",
+    [(False, (2, 5, 6, 7), 2), (True, (6, 5, 4, 3), 3)],
+    ids=["best weights so far", "best weights are missing"],
+)
+def test_a_resumed_run_keeps_its_best_weights_or_warns_and_selects_anew(
+    lost: bool, then: tuple, best: int, configured: Callable, script: Callable, tmp_path: Path
 ) -> None:
-    config = configured({"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL})
+    config, run = configured(SELECTING), Run(tmp_path / "run")
     script(0, 1, 8, 2, 3)
-    interrupted(config, tmp_path / "run", 4)
-    script(5, 6, 7)  # from step 4 on
-    run(config, tmp_path / "run", recover=True)
-    assert metrics(tmp_path / "run")["best_step"] == 2
-    assert same(weights(tmp_path / "run"), weights(tmp_path / "run", 2))
-    assert [s[LEVEL] for s in evaluations(tmp_path / "run").values()] == [0, 1, 8, 2, 5, 6, 7]
-
-
-def test_missing_best_weights_are_warned_of_and_selected_anew(
-    configured: Callable[..., dict[str, Any]],
-    interrupted: Callable[..., None],
-    script: Callable[..., None],
-    tmp_path: Path,
-) -> None:
-    config = configured({"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL})
-    script(0, 1, 8, 2, 3)
-    interrupted(config, tmp_path / "run", 4)
-    (tmp_path / "run" / "best.th").unlink()
-    script(6, 5, 4, 3)  # after step 3 once more, then from step 4 on
-    run(config, tmp_path / "run", recover=True)
-    assert "The choice begins anew, with the weights of the checkpoint" in log(tmp_path / "run")
-    assert metrics(tmp_path / "run")["best_step"] == 3
-    assert same(weights(tmp_path / "run"), weights(tmp_path / "run", 3))
+    run.train_until(config, 4)
+    if lost:
+        (run.folder / "best.th").unlink()
+    script(*then[not lost :])  # from step 4 on, or after step 3 once more
+    run.train(config, recover=True)
+    assert ("The choice begins anew, with the weights of the checkpoint" in run.log) is lost
+    assert run.metrics()["best_step"] == best and same(run.weights(), run.weights(best))
+    assert [s[LEVEL] for s in run.evaluations.values()] == [0, 1, 8, *then]
 
 
 def test_a_resumed_run_with_another_select_by_begins_the_choice_anew(
@@ -600,24 +457,33 @@ def test_a_resumed_run_with_another_select_by_begins_the_choice_anew(
     [
         ({"tasks": ["nothing*"]}, r"'nothing\*'.*Tasks: .*STS-B, .*drawing"),
         ({"tasks": ["MR", "drawing"]}, r"1 of 2 tasks.*MR: .*downstream.* is not there\. Complete"),
-        ({"tasks": ["drawing"], "data": "/nowhere"}, r"no folder '/nowhere'.*laid out as SentEval"),
+        ({"data": "/nowhere"}, r"no folder '/nowhere'.*laid out as SentEval"),
         ({"tasks": ["scripted"]}, r"cannot be scored: scripted: no numbers\. Repair"),
         (
-            {"tasks": ["drawing"], "select_by": "drawing/nrom"},
+            {"select_by": "drawing/nrom"},
             r"no score 'drawing/nrom' to choose by.*drawing/drawn, drawing/norm",
+        ),
+        ({"metric": "+drawing/form"}, "no score 'drawing/form'"),
+        (
+            {"metric": "+drawing/norm", "validate": False},
+            "without validation_data_path.*Use select_by",
+        ),
+        (
+            {"metric": "+drawing/norm", "every_num_epochs": 2},
+            "set every_num_epochs to 1, not 2",
         ),
     ],
 )
 def test_a_mistake_shows_before_the_first_step(
-    settings: dict[str, Any],
-    message: str,
-    script: Callable[..., None],
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    settings: dict, message: str, script: Callable, trained: Callable, tmp_path: Path
 ) -> None:
     script(BadEmbeddings("no numbers"))
+    settings = {"tasks": ["drawing"], **settings}
+    trainer, validate = {}, settings.pop("validate", True)
+    if "metric" in settings:
+        trainer["validation_metric"] = settings.pop("metric")
     with pytest.raises(ConfigurationError, match=message):
-        run(configured(settings), tmp_path / "run")
+        trained(settings, trainer, validate=validate)
     assert not list((tmp_path / "run").glob("*_state_*.th"))
 
 
@@ -626,29 +492,6 @@ def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
     callback = EvaluateEmbeddings(str(tmp_path), str(tmp_path / "data/downstream"), ["MR"])
     with pytest.raises(ConfigurationError, match=rf"is downstream/ itself, .*'{tmp_path}/data'"):
         callback._tasks.read()
-
-
-@pytest.mark.parametrize(
-    "settings, validate, metric, message",
-    [
-        ({}, False, "+drawing/norm", "without validation_data_path.*Use select_by"),
-        ({"every_num_epochs": 2}, True, "+drawing/norm", "set every_num_epochs to 1, not 2"),
-        ({}, True, "+drawing/form", "no score 'drawing/form'"),
-    ],
-)
-def test_a_validation_metric_that_will_be_missing_is_refused(
-    settings: dict[str, Any],
-    validate: bool,
-    metric: str,
-    message: str,
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
-) -> None:
-    config = configured(
-        {"tasks": ["drawing"], **settings}, {"validation_metric": metric}, validate=validate
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        run(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -680,72 +523,56 @@ def test_other_models_and_readers_are_refused() -> None:
 # -------------------------------------------------------------------------------- two processes
 
 DDP, FSDP = {"type": "torch"}, {"type": "fsdp"}
-SCRIPTED = {"tasks": ["scripted", "drawing"], "every_num_steps": 1, "select_by": LEVEL}
+SCRIPTED = {**SELECTING, "tasks": ["scripted", "drawing"]}
 VALUES = [0.0, 1.0, 5.0, 2.0, 3.0, 4.0, 1.0]
-
-
-def halved(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration that gives two processes as many steps as one has."""
-    config["data_loader"]["batch_size"] //= 2
-    return config
 
 
 @pytest.fixture(scope="module")
 def together(
-    configured: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[list[dict]]]:
+    configured: Callable, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Run], list[list[dict]]]:
     """Train in two processes, in one pytest worker only, and return what each process did."""
+    kinds = {"ddp alone": DDP, "ddp": DDP, "fsdp alone": FSDP, "fsdp": FSDP}
     with shared_by_workers(tmp_path_factory, "evaluated_by_two") as folder:
         if not folder.exists():
             folder.mkdir()
-            cases = [
-                (halved(configured(settings)), str(folder / name), options, VALUES)
-                for name, settings, options in (
-                    ("ddp alone", None, DDP),
-                    ("ddp", SCRIPTED, DDP),
-                    ("fsdp alone", None, FSDP),
-                    ("fsdp", SCRIPTED, FSDP),
-                )
-            ]
-            for config, name, _, _ in cases:
+            cases = []
+            for name, options in kinds.items():
+                config = configured(None if name.endswith("alone") else SCRIPTED)
+                config["data_loader"]["batch_size"] //= 2  # as many steps as one process has
                 if name.endswith("alone"):
                     config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
+                cases.append((config, str(folder / name), options, VALUES))
             torch.save(two_processes.run(several, cases), folder / "done.pt")
-    return folder, torch.load(folder / "done.pt", weights_only=False)
+    runs = {name: Run(folder / name) for name in kinds}
+    return runs, torch.load(folder / "done.pt", weights_only=False)
 
 
 @pytest.mark.parametrize("kind, evaluated", [("ddp", [ALL + 1, 0]), ("fsdp", [ALL + 1, ALL + 1])])
 def test_two_processes_agree_on_scores_and_best_weights(
-    kind: str, evaluated: list[int], together: tuple[Path, list[list[dict]]]
+    kind: str, evaluated: list, together: tuple
 ) -> None:
     """One process evaluates, or both if the model is sharded; training is not affected."""
-    folder, done = together
-    case = ["ddp alone", "ddp", "fsdp alone", "fsdp"].index(kind)
-    assert [process[case]["evaluations"] for process in done] == evaluated
+    runs, done = together
+    assert [process[list(runs).index(kind)]["evaluations"] for process in done] == evaluated
+    run, alone = runs[kind], runs[f"{kind} alone"]
     for step in range(1, ALL + 1):
-        assert same(weights(folder / kind, step), weights(folder / f"{kind} alone", step))
-    assert same(weights(folder / kind), weights(folder / kind, 2))
-    assert [s[LEVEL] for s in evaluations(folder / kind).values()] == VALUES
-    assert metrics(folder / kind, 1)["best_step"] == 2
+        assert same(run.weights(step), alone.weights(step))
+    assert same(run.weights(), run.weights(2)) and run.metrics(1)["best_step"] == 2
+    assert [s[LEVEL] for s in run.evaluations.values()] == VALUES
 
 
-def test_processes_validate_the_start_together(
-    together: tuple[Path, list[list[dict]]],
-    configured: Callable[..., dict[str, Any]],
-    tmp_path: Path,
-) -> None:
-    """Two processes get the metrics of one."""
-    config = configured(None, {"num_epochs": 1})
-    config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
-    run(config, tmp_path / "one")
-    done = [tmp_path / "one", together[0] / "ddp alone", together[0] / "fsdp alone"]
+def test_processes_validate_the_start_together(together: tuple, trained: Callable) -> None:
+    runs = together[0]
+    callbacks = [{"type": "run_record"}, {"type": "exact_resume"}]
+    one = trained(None, {"num_epochs": 1, "callbacks": callbacks})
+    done = [run.folder for run in (one, runs["ddp alone"], runs["fsdp alone"])]
     starts = [json.loads((folder / "run.json").read_text())["start"] for folder in done]
     name = "validation_contrastive_loss"  # masks differ by process
     assert [start[name] for start in starts] == pytest.approx([starts[0][name]] * 3, rel=1e-4)
 
 
-def test_a_sharded_model_has_the_same_scores(together: tuple[Path, list[list[dict]]]) -> None:
-    folder, _ = together
-    spread, whole = (evaluations(folder / kind) for kind in ("fsdp", "ddp"))
+def test_a_sharded_model_has_the_same_scores(together: tuple) -> None:
+    spread, whole = (together[0][kind].evaluations for kind in ("fsdp", "ddp"))
     for step, scores in whole.items():
         assert spread[step] == pytest.approx(scores, rel=1e-4)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.training import GradientDescentTrainer, TrainerCallback
@@ -18,7 +17,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.exact_resume import ExactResume, _restore_best
-from tests.built_task_models import classifier, data_file, reader_config, reclaim
+from tests.resumed_runs import differences
 from tests.training.conftest import EPOCHS
 
 pytestmark = pytest.mark.slow
@@ -33,19 +32,6 @@ def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
     for number, group in enumerate(optimizer["param_groups"]):
         state |= {f"group {number} {key}": group[key] for key in ("lr", "params")}
     return state
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    assert one.keys() == other.keys()
-    return [
-        key
-        for key, value in one.items()
-        if not (
-            torch.equal(value, other[key])
-            if isinstance(value, torch.Tensor)
-            else value == other[key]
-        )
-    ]
 
 
 def metrics_of(folder: Path, epoch: int) -> dict[str, float]:
@@ -66,9 +52,7 @@ def keep_until(source: Path, target: Path, epoch: int, step: int) -> None:
 
 @pytest.fixture(scope="module", params=["plain", "memory"])
 def straight(
-    request: pytest.FixtureRequest,
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, make_trainer: Callable, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[bool, Path, dict[str, Any]]:
     """Train without interruption, with a checkpoint after each step."""
     folder = tmp_path_factory.mktemp("straight")
@@ -80,17 +64,25 @@ def straight(
 PLACES = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0)]
 
 
+@pytest.fixture
+def resume(straight: tuple, make_trainer: Callable, tmp_path: Path) -> Callable:
+    """Return a function that makes a trainer which goes on from a checkpoint of `straight`."""
+
+    def resumed(*place: int, **changes: Any) -> GradientDescentTrainer:
+        if not (tmp_path / "run").exists():
+            keep_until(straight[1], tmp_path / "run", *place)
+        return make_trainer(tmp_path / "run", memory=straight[0], **changes)
+
+    return resumed
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_resumed_run_equals_one_without_interruption(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    place: tuple[int, int],
+    straight: tuple, resume: Callable, tmp_path: Path, place: tuple
 ) -> None:
     """It resumes within an epoch, after the last step of one, and after validation."""
-    memory, folder, expected = straight
-    keep_until(folder, tmp_path / "run", *place)
-    trainer = make_trainer(tmp_path / "run", memory=memory)
+    _, folder, expected = straight
+    trainer = resume(*place)
     trainer.train()
     assert differences(state_of(trainer), expected) == []
     for epoch in range(place[0], EPOCHS):
@@ -99,58 +91,14 @@ def test_a_resumed_run_equals_one_without_interruption(
         assert resumed == whole
 
 
-def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> None:
-    def run(folder: Path) -> GradientDescentTrainer:
-        params = Params(
-            {
-                "dataset_reader": reader_config(),
-                "train_data_path": str(data_file(tmp_path)),
-                "model": reclaim(classifier()),
-                "data_loader": {"batch_size": 2},
-                "trainer": {
-                    "optimizer": "adam",
-                    "num_epochs": EPOCHS,
-                    "cuda_device": -1,
-                    "checkpointer": {
-                        "type": "atomic",
-                        "save_every_num_batches": 1,
-                        "keep_most_recent_by_count": None,
-                    },
-                    "callbacks": [{"type": "exact_resume"}],
-                },
-            }
-        )
-        model = TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
-        model.trainer.train()
-        return model.trainer
-
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
-    expected = run(whole)
-    keep_until(whole, resumed, 0, 2)
-    assert differences(state_of(run(resumed)), state_of(expected)) == []
-    for epoch in range(EPOCHS):
-        before, after = (metrics_of(f, epoch) for f in (whole, resumed))
-        assert before == after  # also the accuracy, which AllenNLP counts
-        assert before["training_reclaim_loss"] > 0 and "training_accuracy" in before
-
-
-def test_without_the_callback_a_resumed_run_differs(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-) -> None:
-    memory, folder, expected = straight
-    keep_until(folder, tmp_path / "run", 0, 2)
-    trainer = make_trainer(tmp_path / "run", seed=None, memory=memory)
+def test_without_the_callback_a_resumed_run_differs(straight: tuple, resume: Callable) -> None:
+    trainer = resume(0, 2, seed=None)
     trainer.train()
-    assert differences(state_of(trainer), expected)
+    assert differences(state_of(trainer), straight[2])
 
 
 def test_two_runs_are_the_same_and_seeds_differ(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
+    straight: tuple, make_trainer: Callable, tmp_path: Path
 ) -> None:
     memory, _, expected = straight
     for seed in (7, 8):
@@ -159,27 +107,16 @@ def test_two_runs_are_the_same_and_seeds_differ(
         assert bool(differences(state_of(trainer), expected)) is (seed == 8)
 
 
-def test_another_seed_warns(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    memory, folder, _ = straight
-    keep_until(folder, tmp_path / "run", 2, 0)
+def test_another_seed_warns(resume: Callable, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
-        make_trainer(tmp_path / "run", memory=memory).train()
+        resume(2, 0).train()
         assert "begun with seed" not in caplog.text
-        make_trainer(tmp_path / "run", memory=memory, seed=8).train()
+        resume(2, 0, seed=8).train()
     assert "begun with seed 7 and goes on with 8" in caplog.text
 
 
 def test_a_resumed_run_uses_the_same_kernels_or_warns(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    straight: tuple, make_trainer: Callable, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
     memory = straight[0]
     monkeypatch.setattr(CHOICES, "_taken", {"a product, 1 threads": "onednn"})
@@ -196,14 +133,8 @@ def test_a_resumed_run_uses_the_same_kernels_or_warns(
     assert "is another processor now" in caplog.text
 
 
-def test_skipped_batches_are_not_read(
-    straight: tuple[bool, Path, dict[str, Any]],
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-) -> None:
-    memory, folder, _ = straight
-    keep_until(folder, tmp_path / "run", 1, 2)
-    trainer = make_trainer(tmp_path / "run", memory=memory, num_epochs=2)
+def test_skipped_batches_are_not_read(resume: Callable) -> None:
+    trainer: Any = resume(1, 2, num_epochs=2)
     read: list[tuple[int, int]] = []
     reader = trainer.data_loader.reader
     packed = reader.packed

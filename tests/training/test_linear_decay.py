@@ -1,6 +1,5 @@
 """The schedule of transformers' `Trainer`, driven by AllenNLP's trainer."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 def schedule(optimizer: torch.optim.Optimizer, **settings: Any) -> Any:
+    length = {"num_epochs": 3, "num_steps_per_epoch": 7, **settings.pop("length", {})}
     params = Params({"type": "linear_decay", **settings})
-    return LearningRateScheduler.from_params(
-        params, optimizer=optimizer, num_epochs=3, num_steps_per_epoch=7
-    )
+    return LearningRateScheduler.from_params(params, optimizer=optimizer, **length)
 
 
 def rates(optimizer: torch.optim.Optimizer) -> list[float]:
@@ -63,12 +61,7 @@ def test_a_stage_of_combined_begins_with_its_own_first_step() -> None:
     """The trainer passes the step of the whole run, which the stage must not count by."""
     ours, alone = optimizer(), optimizer()
     stages = [[1, {"type": "constant"}], [3, {"type": "linear_decay", "warmup_share": 0.1}]]
-    combined: Any = LearningRateScheduler.from_params(
-        Params({"type": "combined", "schedulers": stages}),
-        optimizer=ours,
-        num_epochs=4,
-        num_steps_per_epoch=7,
-    )
+    combined = schedule(ours, type="combined", schedulers=stages, length={"num_epochs": 4})
     for update in range(1, 8):
         combined.step_batch(update)
         assert rates(ours) == [0.3, 2.0]
@@ -93,25 +86,19 @@ DECAY = {"type": "linear_decay", "warmup_share": 0.3}
     ids=["alone", "combined"],
 )
 def test_a_resumed_run_has_the_same_rates(
-    scheduler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheduler: dict[str, Any], tmp_path: Path, no_waiting_for_disks: None
 ) -> None:
     """It resumes between epochs, within one, and after the last step of one."""
-    monkeypatch.setattr("os.fsync", lambda file: None)
-    whole = outcome(tmp_path / "whole", learning_rate_scheduler=copy.deepcopy(scheduler))
+    whole = outcome(tmp_path / "whole", learning_rate_scheduler=scheduler)
     (updates,) = (value for name, value in whole.items() if name.endswith("/updates"))
     assert updates == (9 if scheduler is DECAY else 6)
     for place in ("e1_b0", "e1_b2", "e2_b3"):
-        settings = copy.deepcopy(scheduler)
-        resumed = outcome(tmp_path / "cut" / place, learning_rate_scheduler=settings)
+        resumed = outcome(tmp_path / "cut" / place, learning_rate_scheduler=scheduler)
         assert differences(whole, resumed) == []
 
 
 def test_a_wrong_share_or_an_unknown_length_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"warmup_share must be in \[0, 1\], got 10"):
         schedule(optimizer(), warmup_share=10)
-    with pytest.raises(
-        ConfigurationError, match='"linear_decay" needs to know the number of steps'
-    ):
-        LearningRateScheduler.from_params(
-            Params({"type": "linear_decay"}), optimizer=optimizer(), num_epochs=3
-        )
+    with pytest.raises(ConfigurationError, match='"linear_decay" needs to know the number of st'):
+        schedule(optimizer(), length={"num_steps_per_epoch": None})

@@ -20,7 +20,7 @@ from allennlp.models import Model
 from allennlp.models.archival import archive_model
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.training.optimizers import MultiOptimizer
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from declutr import Encoder
 from declutr.training.sharded_model import ShardedModel
@@ -53,13 +53,8 @@ CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "replicas": ({}, {}, {"replicas": 2}, {}),
 }
 # Of two layers and the rest, how many lie gathered beside each other in these cases.
-GATHERED = {
-    "contrastive": 2,
-    "checkpointing": 2,
-    "chunks": 2,
-    "chunks, checkpointing": 2,
-    "kept gathered": 3,
-}
+GATHERED = dict.fromkeys(("contrastive", "checkpointing", "chunks", "chunks, checkpointing"), 2)
+GATHERED["kept gathered"] = 3
 
 
 def batch_of(documents: int, seed: int, anchors: int = 1, positives: int = 2) -> dict:
@@ -159,10 +154,7 @@ def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
-def test_a_sharded_model_equals_one_process(
-    results: dict[str, Any], number: int, name: str
-) -> None:
-    """Two processes with a shard each agree with one that has the whole model and batch."""
+def test_a_sharded_model_equals_one_process(results: dict, number: int, name: str) -> None:
     expected = results["alone"][number]
     within = 1e-5 if name == "float32" else 1e-10
     for rank, process in enumerate(results["together"]):
@@ -175,9 +167,7 @@ def test_a_sharded_model_equals_one_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_sharded_model_equals_distributed_data_parallel(
-    results: dict[str, Any], number: int
-) -> None:
+def test_a_sharded_model_equals_distributed_data_parallel(results: dict, number: int) -> None:
     after = len(CASES) + len(FAMILIES) + 2
     for process in results["together"]:
         within = 1e-5 if number else 1e-12
@@ -188,14 +178,14 @@ def test_a_sharded_model_equals_distributed_data_parallel(
 
 
 @pytest.mark.slow
-def test_three_processes_with_shards_of_different_sizes_equal_one(results: dict[str, Any]) -> None:
+def test_three_processes_with_shards_of_different_sizes_equal_one(results: dict) -> None:
     for (process,) in results["three"]:
         same(process, results["one of three"], 1e-10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
-def test_gradients_of_gathering_in_bfloat16_are_close(results: dict[str, Any], which: int) -> None:
+def test_gradients_of_gathering_in_bfloat16_are_close(results: dict, which: int) -> None:
     number = len(CASES) + len(FAMILIES) + which
     for process in results["together"]:
         ours, expected = process["cases"][number], results["alone"][number]
@@ -210,7 +200,7 @@ def test_gradients_of_gathering_in_bfloat16_are_close(results: dict[str, Any], w
 
 
 @pytest.mark.slow
-def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
+def test_each_process_holds_its_share(results: dict) -> None:
     """Count the parameters and the two moments of Adam."""
     parameters, moments = results["alone"][0]["held"]
     assert moments == 2 * parameters
@@ -224,7 +214,7 @@ def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_one_layer_is_gathered_at_a_time(results: dict[str, Any]) -> None:
+def test_one_layer_is_gathered_at_a_time(results: dict) -> None:
     for process in results["together"]:
         assert process["memory"] == [(most, 3) for most in GATHERED.values()]
 
@@ -237,13 +227,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
-def metrics(folder: Path, epoch: int = 1) -> dict[str, float]:
-    recorded = json.loads((folder / f"metrics_epoch_{epoch}.json").read_text())
-    return {
-        name: value
-        for name, value in recorded.items()
-        if isinstance(value, float) and not name.endswith("_MB")
-    }
+def metrics(folder: Path) -> dict[str, float]:
+    recorded = json.loads((folder / "metrics_epoch_1.json").read_text())
+    floats = {name: value for name, value in recorded.items() if isinstance(value, float)}
+    return {name: value for name, value in floats.items() if not name.endswith("_MB")}
 
 
 def assert_same_run(one: Path, other: Path, within: float) -> None:
@@ -273,16 +260,24 @@ def state_of(process: dict[str, Any], name: str) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_training_equals_distributed_data_parallel(results: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "one, other, within",
+    [("ddp", "fsdp", 2e-5), ("fsdp", "resumed", 0)],
+    ids=["ddp and fsdp agree", "a resumed run is bit-identical"],
+)
+def test_training_ends_with_the_same_weights_and_states(
+    one: str, other: str, within: float, results: dict
+) -> None:
     folder, (first, second) = results["folder"], results["together"]
-    assert_same_run(folder / "ddp", folder / "fsdp", 2e-5)
-    for ours, expected in zip(state_of(first, "fsdp"), state_of(first, "ddp"), strict=True):
-        assert_same_state(ours, expected, 2e-5)
+    assert_same_run(folder / one, folder / other, within)
+    for ours, expected in zip(state_of(first, other), state_of(first, one), strict=True):
+        assert_same_state(ours, expected, within)
+    assert first["killed"] is None
     assert second["fsdp"] is None, "only the first process of a node writes"
 
 
 @pytest.mark.slow
-def test_files_are_the_same_as_without_sharding(results: dict[str, Any]) -> None:
+def test_files_are_the_same_as_without_sharding(results: dict) -> None:
     names = [
         {f.name for f in (results["folder"] / run).iterdir() if f.suffix == ".th"}
         for run in ("ddp", "fsdp")
@@ -292,23 +287,14 @@ def test_files_are_the_same_as_without_sharding(results: dict[str, Any]) -> None
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_bit_identical(results: dict[str, Any]) -> None:
-    folder, first = results["folder"], results["together"][0]
-    assert first["killed"] is None
-    assert_same_run(folder / "fsdp", folder / "resumed", 0)
-    for ours, expected in zip(state_of(first, "resumed"), state_of(first, "fsdp"), strict=True):
-        assert_same_state(ours, expected, 0)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("run", ["ddp to fsdp", "fsdp to ddp"])
-def test_checkpoints_do_not_depend_on_who_wrote_them(results: dict[str, Any], run: str) -> None:
+def test_checkpoints_do_not_depend_on_who_wrote_them(results: dict, run: str) -> None:
     assert_same_run(results["folder"] / "ddp", results["folder"] / run, 2e-5)
 
 
 @pytest.mark.slow
 def test_one_process_can_resume_a_run_of_two(
-    results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
+    results: dict, checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
     """It draws other masks, but starts with the same weights and optimizer state."""
     folder = results["folder"] / "fsdp"
@@ -324,14 +310,14 @@ def test_one_process_can_resume_a_run_of_two(
 
 
 @pytest.mark.slow
-def test_tied_weights_are_written_once(results: dict[str, Any]) -> None:
+def test_tied_weights_are_written_once(results: dict) -> None:
     state = torch.load(results["folder"] / "fsdp" / "best.th")
     tied = [v for n, v in state.items() if n.endswith(("word_embeddings.weight", "decoder.weight"))]
     assert len(tied) == 2 and tied[0].data_ptr() == tied[1].data_ptr()
 
 
 @pytest.mark.slow
-def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) -> None:
+def test_weights_that_are_not_finite_are_not_written(results: dict) -> None:
     """The other process holds the part with these weights."""
     first, second = results["together"]
     assert "not finite any more" in first["broken"] and second["broken"] == ""
@@ -339,7 +325,7 @@ def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Path) -> None:
+def test_the_archive_loads_in_one_process(results: dict, tmp_path: Path) -> None:
     texts = ["ka lo mi tu", "re sa", ""]
     rows = []
     for run in ("ddp", "fsdp"):
@@ -355,43 +341,34 @@ def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.long
 def test_two_nodes_equal_two_processes_of_one(
-    results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
+    results: dict, checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
     """The command runs once on each node, with one process and a folder of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     config = training(checkpoint, corpus_file)
-    config["distributed"] = {
-        "cuda_devices": [-1],
-        "num_nodes": 2,
-        "primary_address": "127.0.0.1",
-        "primary_port": port,
-        "ddp_accelerator": FSDP,
-    }
+    config["distributed"] = {"cuda_devices": [-1], "num_nodes": 2, "ddp_accelerator": FSDP}
+    config["distributed"] |= {"primary_address": "127.0.0.1", "primary_port": port}
     (tmp_path / "config.json").write_text(json.dumps(config))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ALLENNLP_LOG_LEVEL": "WARNING"}
     command = [sys.executable, "-m", "allennlp", "train", str(tmp_path / "config.json")]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    folders = [tmp_path / f"node{rank}" for rank in range(2)]
     nodes = [
         subprocess.Popen(
-            [*command, "-s", str(tmp_path / f"node{rank}"), "--node-rank", str(rank)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            [*command, "-s", str(folder), "--node-rank", str(rank)], env=environment, **pipes
         )
-        for rank in range(2)
+        for rank, folder in enumerate(folders)
     ]
     outputs = [node.communicate(timeout=300)[0] for node in nodes]
     for node, output in zip(nodes, outputs, strict=True):
         assert node.returncode == 0, output
-    for rank in range(2):  # each node has all it needs
-        folder = tmp_path / f"node{rank}"
+    for folder in folders:  # each node has all it needs
         assert_same_run(results["folder"] / "ddp", folder, 2e-5)
         assert len(list(folder.glob("*_state_*.th"))) == 4, "old checkpoints are cleaned up"
-        record = json.loads((folder / "run.json").read_text())
-        assert record["processes"] == 2
-    vectors = [Encoder(str(tmp_path / f"node{rank}"))(["ka lo mi"]) for rank in range(2)]
+        assert json.loads((folder / "run.json").read_text())["processes"] == 2
+    vectors = [Encoder(str(folder))(["ka lo mi"]) for folder in folders]
     assert (vectors[0] == vectors[1]).all()
 
 
@@ -401,8 +378,6 @@ def test_two_nodes_equal_two_processes_of_one(
 @pytest.mark.parametrize("family", [*FAMILIES, "t5"])
 def test_layers_are_found_in_every_family(family: str, tmp_path: Path) -> None:
     if family == "t5":  # those of the encoder and of the decoder
-        from transformers import AutoModel
-
         model = AutoModel.from_pretrained(build_t5(tmp_path))
         assert [type(layer).__name__ for layer in repeated_layers(model)] == ["T5Block"] * 4
         return
@@ -437,12 +412,8 @@ def test_layers_that_cannot_be_gathered_alone_are_left_out() -> None:
 def build_accelerator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DdpAccelerator]:
     """Return a function that builds the accelerator as in the first of four processes."""
     monkeypatch.setattr("declutr.training.sharding.is_distributed", lambda: True)
-
-    def make(**options: Any) -> DdpAccelerator:
-        more = {"local_rank": 0, "world_size": 4, "cuda_device": -1}
-        return DdpAccelerator.from_params(Params({**FSDP, **options}), **more)
-
-    return make
+    place = {"local_rank": 0, "world_size": 4, "cuda_device": -1}
+    return lambda **options: DdpAccelerator.from_params(Params({**FSDP, **options}), **place)
 
 
 def test_the_accelerator_is_registered(build_accelerator: Callable[..., DdpAccelerator]) -> None:
@@ -470,9 +441,7 @@ def test_wrong_options_are_refused(
         build_accelerator(**options)
 
 
-def test_a_regularizer_is_refused(
-    build_accelerator: Callable[..., DdpAccelerator], checkpoint: Path
-) -> None:
+def test_a_regularizer_is_refused(build_accelerator: Callable, checkpoint: Path) -> None:
     penalty = {"regexes": [[".*", {"type": "l2", "alpha": 0.1}]]}
     config = model_config(checkpoint, {"regularizer": penalty}, {})
     model = Model.from_params(Params(config), vocab=Vocabulary())
@@ -505,14 +474,8 @@ def test_gradient_scaling_is_refused() -> None:
     ],
 )
 def test_trainers_that_need_the_whole_model_are_refused(changes: dict, message: str) -> None:
-    trainer = SimpleNamespace(
-        **{
-            "_moving_average": None,
-            "optimizer": None,
-            "_checkpointer": SimpleNamespace(_save_completed_epochs=True),
-            "_serialization_dir": "somewhere",
-            **changes,
-        }
-    )
+    whole = {"_moving_average": None, "optimizer": None, "_serialization_dir": "somewhere"}
+    whole["_checkpointer"] = SimpleNamespace(_save_completed_epochs=True)
+    trainer = SimpleNamespace(**{**whole, **changes})
     with pytest.raises(ConfigurationError, match=message):
         ShardedModel(torch.nn.Linear(1, 1), 0, 2).attach(trainer)

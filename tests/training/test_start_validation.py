@@ -6,21 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from allennlp.commands.train import train_model
-from allennlp.common import Params
 from allennlp.training.metric_tracker import MetricTracker
 
-import declutr.plugin  # noqa: F401 - registers what configurations name
 import declutr.training.evaluation_tasks as evaluation
-from declutr.training.checkpointer import AtomicCheckpointer
 from declutr.training.run_record import no_better_than
 from tests.conftest import run_config
 from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
+from tests.training.whole_runs import STEPS, Run, same
 
 pytestmark = pytest.mark.slow
 
-STEPS = 3  # an epoch
 TOLD = "this run did not improve the model"
 
 
@@ -43,36 +38,33 @@ def configured(checkpoint: Path, corpus_file: Path) -> Callable[..., dict[str, A
     return lambda **changes: made(checkpoint, corpus_file, **changes)
 
 
-def run(config: dict[str, Any], folder: Path, recover: bool = False) -> dict[str, Any]:
-    """Train, and return the contents of `metrics.json` without times and memory."""
-    train_model(Params(json.loads(json.dumps(config))), str(folder), recover=recover)
-    found = json.loads((folder / "metrics.json").read_text())
-    return {name: value for name, value in found.items() if not name.endswith(("duration", "MB"))}
+def metrics(run: Run) -> dict[str, Any]:
+    """Return the metrics of a run without times and memory."""
+    found = run.metrics().items()
+    return {name: value for name, value in found if not name.endswith(("duration", "MB"))}
 
 
-def log(folder: Path) -> str:
-    return (folder / "out.log").read_text()
+def trained(config: dict[str, Any], folder: Path) -> Run:
+    run = Run(folder)
+    run.train(config)
+    return run
 
 
-def test_a_run_that_makes_its_model_worse_warns(
-    configured: Callable[..., dict], tmp_path: Path
-) -> None:
-    found = run(configured(lr=2.0), tmp_path / "run")
-    start, best = found["start_validation_loss"], found["best_validation_loss"]
+def test_a_run_that_makes_its_model_worse_warns(configured: Callable, tmp_path: Path) -> None:
+    run = trained(configured(lr=2.0), tmp_path / "run")
+    start, best = (metrics(run)[f"{which}_validation_loss"] for which in ("start", "best"))
     assert start < best
     told = f"loss was {start:.6g} at the start and {best:.6g} after the best epoch"
-    assert told in log(tmp_path / "run") and TOLD in log(tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told in run.log and TOLD in run.log
+    record = json.loads((run.folder / "run.json").read_text())
     assert record["start"]["validation_loss"] == start
     # The validation loss of weights that do not change.
-    still = run(configured(lr=0.0, num_epochs=1), tmp_path / "still")
-    assert still["validation_loss"] == still["start_validation_loss"] == start
-    assert TOLD in log(tmp_path / "still")
+    still = trained(configured(lr=0.0, num_epochs=1), tmp_path / "still")
+    assert metrics(still)["validation_loss"] == metrics(still)["start_validation_loss"] == start
+    assert TOLD in still.log
 
 
 AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
-
-
 THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
 
 
@@ -86,63 +78,44 @@ THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
     ids=["exact_resume", "plain", "one_reader"],
 )
 def test_validating_the_start_does_not_change_the_run(
-    configured: Callable[..., dict],
-    tmp_path: Path,
-    resume: bool,
-    trainer: dict[str, Any],
-    loaders: dict[str, Any],
+    configured: Callable, tmp_path: Path, resume: bool, trainer: dict, loaders: dict
 ) -> None:
-    """The run is bit-identical and has no warning."""
-    found = []
+    runs = []
     for looks in (True, False):
         config = configured(num_epochs=1, **trainer) | loaders
         config["trainer"]["callbacks"][0]["validate_start"] = looks
         del config["trainer"]["callbacks"][1 + resume :]
-        found.append(run(config, tmp_path / str(looks)))
-    looked, not_looked = found
+        runs.append(trained(config, tmp_path / str(looks)))
+    looked, not_looked = map(metrics, runs)
     expected = {f"start_{name}" for name in not_looked if name.startswith("validation_")}
     assert looked.keys() - not_looked.keys() == expected
     assert {name: looked[name] for name in not_looked} == not_looked
     # A shared reader draws other spans to validate with each time: which are harder is chance.
-    assert loaders or TOLD not in log(tmp_path / "True")
-    for file in ("best.th", "model_state_e1_b0.th"):
-        one, other = (torch.load(tmp_path / str(looks) / file) for looks in (True, False))
-        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert loaders or TOLD not in runs[0].log
+    for step in (None, STEPS):
+        assert same(runs[0].weights(step), runs[1].weights(step))
 
 
 @pytest.fixture(scope="module")
-def straight(
-    checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def straight(checkpoint: Path, corpus_file: Path, tmp_path_factory: Any) -> dict[str, Any]:
     """Return the metrics of a run that is not interrupted."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    return run(made(checkpoint, corpus_file, lr=2.0), folder)
+    return metrics(trained(made(checkpoint, corpus_file, lr=2.0), folder))
 
 
 @pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS])
 def test_a_resumed_run_compares_with_its_start(
-    configured: Callable[..., dict],
-    straight: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: int,
+    configured: Callable, straight: dict, tmp_path: Path, step: int
 ) -> None:
     """It is killed before any checkpoint, at the end of an epoch, or at its end."""
-    save = AtomicCheckpointer.maybe_save_checkpoint
-
-    def killed(self: Any, trainer: Any, *done: int) -> bool:
-        if trainer._total_batches_completed == step:
-            raise KeyboardInterrupt
-        return save(self, trainer, *done)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(AtomicCheckpointer, "maybe_save_checkpoint", killed)
-        run(configured(lr=2.0), tmp_path / "run")
-    assert TOLD not in log(tmp_path / "run")
-    found = run(configured(lr=2.0), tmp_path / "run", recover=True)
+    run = Run(tmp_path / "run")
+    run.train_until(configured(lr=2.0), step)
+    assert TOLD not in run.log
+    run.train(configured(lr=2.0), recover=True)
+    found = metrics(run)
     names = [name for name in straight if "validation" in name or name == "best_epoch"]
     assert {n: found[n] for n in names} == {n: straight[n] for n in names}
-    assert log(tmp_path / "run").count(TOLD) == 1
+    assert run.log.count(TOLD) == 1
 
 
 def test_the_start_is_not_validated_if_scores_select_the_weights(
@@ -155,15 +128,14 @@ def test_the_start_is_not_validated_if_scores_select_the_weights(
     evaluate = {"type": "evaluate_embeddings", "data": str(data), "tasks": ["scripted"]}
     monkeypatch.setattr(Scripted, "script", (5, 4, 3))
     config["trainer"]["callbacks"].append({**evaluate, "select_by": "scripted/level"})
-    found = run(config, tmp_path / "selected")
-    assert not any(name.startswith("start_") for name in found)
+    selected = trained(config, tmp_path / "selected").metrics()
+    assert not any(name.startswith("start_") for name in selected)
     monkeypatch.setattr(Scripted, "script", (5, 4, 3))
     config["trainer"]["callbacks"][-1] = evaluate
     config["trainer"]["validation_metric"] = "+scripted/level"
-    found = run(config, tmp_path / "tracked")
-    assert "start_validation_loss" in found
-    told = "scripted/level was 5 at the start and 4 after the best epoch (0)"
-    assert told in log(tmp_path / "tracked")
+    run = trained(config, tmp_path / "tracked")
+    assert "start_validation_loss" in run.metrics()
+    assert "scripted/level was 5 at the start and 4 after the best epoch (0)" in run.log
 
 
 def test_the_warning_names_the_tracked_metrics() -> None:

@@ -13,7 +13,7 @@ from allennlp.training.callbacks.log_writer import LogWriterCallback
 
 from tests.resumed_runs import EPOCHS, STEPS, TinyModel, differences, make_trainer, outcome
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting_for_disks")]
 
 AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,11 +27,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "momentum_scheduler": {"type": "inverted_triangular", "cool_down": 1, "warm_up": 2},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @TrainerCallback.register("told_of_tests")
@@ -78,7 +73,7 @@ READ_EVERY = dict(zip(OPTIONS, (None, 2, 2, None, 3), strict=True))
 @pytest.mark.parametrize("name", OPTIONS)
 def test_training_equals_that_of_allennlps_trainer(name: str, tmp_path: Path) -> None:
     kinds = {"type": "gradient_descent"}, {"type": "declutr", "read_every": READ_EVERY[name]}
-    runs = [outcome(tmp_path / k["type"], **copy.deepcopy(OPTIONS[name]), **k) for k in kinds]
+    runs = [outcome(tmp_path / k["type"], **OPTIONS[name], **k) for k in kinds]
     assert differences(*runs) == []
 
 
@@ -92,11 +87,9 @@ def test_callbacks_that_read_metrics_get_the_same_as_from_allennlp(
         callbacks = [{"type": "told_of_tests"}, {"type": "writer_of_tests", "summary_interval": 1}]
         trainer = make_trainer(
             tmp_path / kind["type"],
-            callbacks=callbacks,
-            num_gradient_accumulation_steps=steps,
-            grad_norm=0.1,
-            num_epochs=2,
             **kind,
+            **{"callbacks": callbacks, "num_gradient_accumulation_steps": steps},
+            **{"grad_norm": 0.1, "num_epochs": 2},
         )
         trainer.train()
         told.append(trainer._callbacks[:2])

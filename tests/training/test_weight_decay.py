@@ -101,16 +101,10 @@ def test_norms_are_found_by_type_and_not_by_name(kind: str) -> None:
 def test_the_parts_of_an_optimizer_multi_are_served() -> None:
     """The optimizer "multi" divides parameters by the patterns before its parts get them."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
-    params = {
-        "type": "multi",
-        "optimizers": {
-            "default": {"type": "adamw", "weight_decay": 0.1},
-            "spared": {"type": "sgd", "lr": 0.1, "weight_decay": 0.1},
-        },
-        "parameter_groups": [
-            [["^2.weight", UNDECAYED], {"optimizer_name": "spared", "weight_decay": 0.0}]
-        ],
-    }
+    parts = {"default": {"type": "adamw", "weight_decay": 0.1}}
+    parts["spared"] = {"type": "sgd", "lr": 0.1, "weight_decay": 0.1}
+    spared = [["^2.weight", UNDECAYED], {"optimizer_name": "spared", "weight_decay": 0.0}]
+    params = {"type": "multi", "optimizers": parts, "parameter_groups": [spared]}
     named = [[name, parameter] for name, parameter in model.named_parameters()]
     with optimizing(model):
         several: Any = Optimizer.from_params(Params(params), model_parameters=named)

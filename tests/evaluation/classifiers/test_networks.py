@@ -84,9 +84,8 @@ def test_owner_is_the_classifier_of_each_parameter(network: Network) -> None:
 
 
 def test_dropout_drops_hidden_units_before_the_sigmoid() -> None:
-    network = Network(
-        WIDTH, CLASSES, 1, HIDDEN, dropout=0.5, generator=torch.Generator().manual_seed(3)
-    )
+    draw = torch.Generator().manual_seed(3)
+    network = Network(WIDTH, CLASSES, 1, HIDDEN, dropout=0.5, generator=draw)
     flat = torch.randn(1, len(network.owner()), generator=torch.Generator().manual_seed(0))
     rows, labels = torch.randn(1, ROWS, WIDTH), torch.randint(CLASSES, (ROWS,))
     gold = torch.eye(CLASSES)[:, labels[None]].transpose(0, 1).unsqueeze(1)

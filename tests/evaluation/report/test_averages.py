@@ -8,9 +8,8 @@ import pytest
 
 from declutr.evaluation.report.averages import DEFINITIONS, V1_AVERAGE, Definition, averages
 
-PUBLISHED = json.loads(
-    (Path(__file__).parents[2] / "fixtures" / "published_averages.json").read_text()
-)
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "published_averages.json"
+PUBLISHED = json.loads(FIXTURE.read_text())
 ROUNDED = 0.0101  # half of the last digit of the printed average and of its members
 MEMBERS = {definition.name: definition.members for definition in DEFINITIONS}
 
@@ -25,28 +24,14 @@ def every_score(value: float) -> dict[str, dict[str, float]]:
 
 
 def test_averages_have_the_expected_names_and_sizes() -> None:
-    assert {name: len(members) for name, members in MEMBERS.items()} == {
-        "SimCSE STS": 7,
-        "MTEB STS, 7 of its 10 tasks": 7,
-        "STS12-16 mean Pearson": 5,
-        "STS12-16 wmean Pearson": 5,
-        "STS12-16 mean Spearman": 5,
-        "STS12-16 wmean Spearman": 5,
-        "STS12-16 all Spearman": 5,
-        "SimCSE transfer": 7,
-        "DeCLUTR downstream": 17,
-        "DeCLUTR downstream with SNLI": 18,
-        "DeCLUTR probing": 10,
-        "DeCLUTR all": 27,
-        "DeCLUTR all with SNLI": 28,
-        V1_AVERAGE: 28,
-        "DeCLUTR downstream, dev": 17,
-        "DeCLUTR downstream with SNLI, dev": 18,
-        "DeCLUTR probing, dev": 10,
-        "DeCLUTR all, dev": 27,
-        "DeCLUTR all with SNLI, dev": 28,
-        f"{V1_AVERAGE}, dev": 28,
-    }
+    groups = {"downstream": 17, "downstream with SNLI": 18, "probing": 10, "all": 27}
+    of_declutr = {f"DeCLUTR {group}": size for group, size in groups.items()}
+    of_declutr |= {"DeCLUTR all with SNLI": 28, V1_AVERAGE: 28}
+    sts = [f"{how} {kind}" for kind in ("Pearson", "Spearman") for how in ("mean", "wmean")]
+    expected = {"SimCSE STS": 7, "MTEB STS, 7 of its 10 tasks": 7, "SimCSE transfer": 7}
+    expected |= {f"STS12-16 {name}": 5 for name in (*sts, "all Spearman")}
+    expected |= of_declutr | {f"{name}, dev": size for name, size in of_declutr.items()}
+    assert {name: len(members) for name, members in MEMBERS.items()} == expected
 
 
 def test_averages_of_seven_tasks_by_hand() -> None:
@@ -63,18 +48,18 @@ def test_averages_of_seven_tasks_by_hand() -> None:
 
 
 def test_declutr_takes_other_scores_on_dev_than_on_test() -> None:
-    test, dev = (
-        MEMBERS["DeCLUTR downstream with SNLI"],
-        MEMBERS["DeCLUTR downstream with SNLI, dev"],
-    )
+    name = "DeCLUTR downstream with SNLI"
+    test, dev = MEMBERS[name], MEMBERS[f"{name}, dev"]
     assert set(test) == set(dev)
-    assert {task: (test[task], dev[task]) for task in ("MRPC", "STS-B", "SICK-R", "STS14")} == {
+    trained = ("trained Spearman", "trained Pearson dev")
+    for task, scores in {
         "MRPC": ("accuracy_and_f1", "dev_accuracy"),
-        "STS-B": ("trained Spearman", "trained Pearson dev"),
-        "SICK-R": ("trained Spearman", "trained Pearson dev"),
+        "STS-B": trained,
+        "SICK-R": trained,
         "STS14": ("mean Spearman", "mean Spearman"),
-    }
-    assert (test["SNLI"], dev["SNLI"]) == ("accuracy", "dev_accuracy")
+        "SNLI": ("accuracy", "dev_accuracy"),
+    }.items():
+        assert (test[task], dev[task]) == scores
     assert set(test) - set(MEMBERS["DeCLUTR downstream"]) == {"SNLI"}
 
 
@@ -161,16 +146,16 @@ def test_equal_weights_of_all_tasks_give_another_average_than_the_printed_one(
     assert got["DeCLUTR all with SNLI"] == pytest.approx(alike, abs=ROUNDED)
 
 
-@pytest.mark.parametrize(
-    "table", PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
-)
+HALVES = PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
+
+
+@pytest.mark.parametrize("table", HALVES)
 def test_averages_equal_the_printed_mean_of_their_halves(table: str) -> None:
     """Tables S1 and S5 print no single tasks, so any scores with the printed averages will do."""
     downstream, probing = (
         MEMBERS[f"DeCLUTR {group}, dev"] for group in ("downstream with SNLI", "probing")
     )
-    rows = PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"][table]
-    for *halves, printed in rows:
+    for *halves, printed in HALVES[table]:
         scores = {
             task: {score: value}
             for members, value in zip((downstream, probing), halves, strict=True)

@@ -22,7 +22,7 @@ from declutr.evaluation.report.truncated_encoders import (
 from declutr.evaluation.results import ResultFolder
 from declutr.evaluation.run import ChangedResults, Run
 from declutr.evaluation.sentence_vectors import SentenceVectors
-from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Protocol, Task
+from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Task
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, Spread, hashed
 
 TEXTS = [f"text {number}" for number in range(40)]
@@ -60,16 +60,14 @@ def said() -> list[str]:
 
 @pytest.fixture
 def start(tmp_path, said):
-    def start(
-        tasks: Sequence[Task],
-        folder: str = "out",
-        protocol: Protocol = PUBLISHED,
-        overwrite: bool = False,
-    ) -> Run:
-        place = ResultFolder(tmp_path / folder)
-        return Run(place, tasks, protocol, "1.0", overwrite=overwrite, say=said.append)
+    def start(tasks: Sequence[Task], folder: str = "out", protocol=PUBLISHED, **how: bool) -> Run:
+        return Run(ResultFolder(tmp_path / folder), tasks, protocol, "1.0", say=said.append, **how)
 
     return start
+
+
+def broken(texts: Sequence[str]) -> np.ndarray:
+    raise OSError("the file is gone")
 
 
 def tasks() -> list[Task]:
@@ -114,16 +112,11 @@ class TestEncoders:
         assert whole.meter.sentences == len(TEXTS)
 
     def test_an_encoder_that_failed_is_not_called_again(self) -> None:
-        def broken(texts: Sequence[str]) -> np.ndarray:
-            raise OSError("the file is gone")
-
         encoder = Encoder(encode=broken)
         whole = RememberingEncoder(encoder, 4)
-        with pytest.raises(OSError, match="the file is gone"):
-            whole(TEXTS)
-        for dimension in (2, 4):
+        for call in (whole, lambda texts: whole.leading(texts, 2), lambda t: whole.leading(t, 4)):
             with pytest.raises(OSError, match="the file is gone"):
-                whole.leading(TEXTS, dimension)
+                call(TEXTS)
         assert len(encoder.seen) == len(TEXTS)
 
     def test_embeddings_of_another_shape_raise_when_they_are_requested(self) -> None:
@@ -160,8 +153,8 @@ class TestEncoders:
         assert truncated.counts() == {"truncated_texts": 0}
 
 
+@pytest.mark.slow
 class TestRun:
-    @pytest.mark.slow
     @pytest.mark.parametrize("encode", [wide, scaled])
     def test_scores_equal_those_of_an_encoder_with_fewer_dimensions(self, start, encode) -> None:
         run = start(tasks())
@@ -181,7 +174,6 @@ class TestRun:
             for task, scores in expected.items():
                 assert found[task] == pytest.approx(scores, abs=1e-4), task
 
-    @pytest.mark.slow
     def test_each_sentence_is_embedded_once(self, start) -> None:
         encoder = Wide()
         run = start(tasks())
@@ -192,7 +184,6 @@ class TestRun:
         assert [of_one["requested"] for of_one in runs] == [176, 176, 176]
         assert runs[0]["seconds"] > 0 and runs[1]["seconds"] == 0
 
-    @pytest.mark.slow
     def test_more_dimensions_than_there_are_are_left_out_and_told(self, start) -> None:
         run = start(tasks())
         lines: list[str] = []
@@ -200,12 +191,6 @@ class TestRun:
         assert run.folder.encoders() == ["wide", "wide@4"]
         assert lines == ["wide: left out: 8, 16, for it has 8 dimensions"]
 
-    def test_without_dimensions_only_the_whole_encoder_is_scored(self, start) -> None:
-        run = start(tasks())
-        add_with_dimensions(run, Wide(), [])
-        assert run.folder.encoders() == ["wide"]
-
-    @pytest.mark.slow
     def test_a_second_run_embeds_nothing(self, start, said) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2, 4])
         before = {path: path.read_bytes() for path in start([]).folder.folder.rglob("tasks/*.json")}
@@ -213,26 +198,19 @@ class TestRun:
         add_with_dimensions(start(tasks()), again, [2, 4], said.append)
         assert again.seen == [] and len(before) == 12
         assert {path: path.read_bytes() for path in before} == before
-        assert [line.split(" kept")[0] for line in said[-3:]] == [
-            "wide: 0 tasks to do, 4",
-            "wide@4: 0 tasks to do, 4",
-            "wide@2: 0 tasks to do, 4",
-        ]
+        names = ("wide", "wide@4", "wide@2")
+        expected = [f"{name}: 0 tasks to do, 4" for name in names]
+        assert [line.split(" kept")[0] for line in said[-3:]] == expected
 
-    @pytest.mark.slow
     def test_a_further_dimension_embeds_each_sentence_once_and_counts_it(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [4])
         again = Wide()
         run = start(tasks())
         add_with_dimensions(run, again, [2, 3, 4])
         assert len(again.seen) == 136
-        counts = [
-            [of_one["embedded"] for of_one in run.folder.description(f"wide@{dimension}")["runs"]]
-            for dimension in (4, 3, 2)
-        ]
-        assert counts == [[0], [136], [0]]
+        runs = [run.folder.description(f"wide@{dimension}")["runs"] for dimension in (4, 3, 2)]
+        assert [[one["embedded"] for one in of_one] for of_one in runs] == [[0], [136], [0]]
 
-    @pytest.mark.slow
     def test_a_killed_run_can_be_continued(self, start) -> None:
         class Killing(Positive):
             def scores(self, vectors):
@@ -248,7 +226,6 @@ class TestRun:
         assert sorted(again.seen) == sorted(TEXTS)
         assert set(compared(run).values("wide@2")) == {"STS12", "MR"}
 
-    @pytest.mark.slow
     def test_another_encoder_of_the_same_name_is_refused(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2])
         with pytest.raises(ChangedResults, match=r"result of wide on .* encoder a there, b now"):
@@ -257,22 +234,8 @@ class TestRun:
         with pytest.raises(ChangedResults, match="a result of wide@2 on STS12"):
             run.check(["other", "wide@2"])
 
-    def test_a_failing_encoder_fails_for_all_dimensions_at_once(self, start) -> None:
-        def broken(texts: Sequence[str]) -> np.ndarray:
-            raise OSError("the file is gone")
 
-        run = start([*tasks(), Absent()])
-        never, known = Wide("never", broken), Encoder("known", broken)
-        add_with_dimensions(run, never, [2])
-        add_with_dimensions(run, known, [2])
-        failures = compared(run).failures()
-        assert {name for name, _, _ in failures} == {"never", "known", "known@2"}
-        assert {error for _, _, error in failures} == {
-            "The encoder failed. OSError: the file is gone"
-        }
-        assert len(known.seen) == 136
-
-
+@pytest.mark.slow
 class TestComparison:
     @pytest.fixture
     def run(self, start) -> Run:
@@ -282,14 +245,12 @@ class TestComparison:
         run.add(Encoder("c"))
         return run
 
-    @pytest.mark.slow
     def test_families_are_ordered_by_falling_dimension(self, run) -> None:
         found = compared(run, "b", "a")
         assert families(found) == {"b": {4: "b@4", 2: "b@2"}, "a": {2: "a@2"}, "c": {}}
         assert found.encoders == ["b", "b@4", "b@2", "a", "a@2", "c"]
         assert whole_encoders(found).encoders == ["b", "a", "c"]
 
-    @pytest.mark.slow
     def test_truncated_encoders_of_a_changed_encoder_are_left_out(self, start, run) -> None:
         changed = start(tasks(), overwrite=True)
         changed.add(Wide("b", wide, fingerprint="z"))
@@ -297,7 +258,6 @@ class TestComparison:
         found, left_out = by_family(everything)
         assert found.encoders == ["a", "a@2", "b", "c"] and left_out == 8
 
-    @pytest.mark.slow
     def test_curves_go_from_all_dimensions_down(self, run) -> None:
         found = curves(compared(run, "b"))
         assert list(found) == ["downstream", "sts"]  # geometry has none
@@ -310,7 +270,6 @@ class TestComparison:
         assert similar.comparison.value("b@4", "STS12") == values["STS12"]["all Spearman"]
         assert math.isnan(similar.comparison.value("b@4", "absent"))
 
-    @pytest.mark.slow
     def test_means_are_over_tasks_that_all_encoders_have(self, start) -> None:
         run = start([Similar("STS12", 24)])
         add_with_dimensions(run, Wide("b"), [2])
@@ -321,17 +280,11 @@ class TestComparison:
         assert found["sts"].tasks == ["STS12"] and list(found["sts"].names) == ["a", "b"]
         assert found["downstream"].tasks == ["MR"] and list(found["downstream"].names) == ["a", "d"]
 
-    @pytest.mark.slow
     def test_there_are_no_curves_without_truncated_encoders(self, start) -> None:
         run = start(tasks())
         run.add(Encoder())
         assert curves(compared(run)) == {} and losses(compared(run)) == {}
 
-    def test_older_folders_have_whole_encoders_only(self) -> None:
-        found = Comparison(["a", "b"], [], {"a": {}, "b": {}})
-        assert families(found) == {"a": {}, "b": {}} and by_family(found) == (found, 0)
-
-    @pytest.mark.slow
     def test_losses_are_paired_with_the_whole_encoder(self, run) -> None:
         found = compared(run, "b")
         lost = losses(found)
@@ -344,3 +297,26 @@ class TestComparison:
         difference = lost["a"]["a@2"]["STS12"]
         assert difference.value == pytest.approx(expected)
         assert difference.interval.low < expected < difference.interval.high
+
+
+def test_without_dimensions_only_the_whole_encoder_is_scored(start) -> None:
+    run = start(tasks())
+    add_with_dimensions(run, Wide(), [])
+    assert run.folder.encoders() == ["wide"]
+
+
+def test_a_failing_encoder_fails_for_all_dimensions_at_once(start) -> None:
+    run = start([*tasks(), Absent()])
+    never, known = Wide("never", broken), Encoder("known", broken)
+    add_with_dimensions(run, never, [2])
+    add_with_dimensions(run, known, [2])
+    failures = compared(run).failures()
+    assert {name for name, _, _ in failures} == {"never", "known", "known@2"}
+    told = "The encoder failed. OSError: the file is gone"
+    assert {error for _, _, error in failures} == {told}
+    assert len(known.seen) == 136
+
+
+def test_older_folders_have_whole_encoders_only() -> None:
+    found = Comparison(["a", "b"], [], {"a": {}, "b": {}})
+    assert families(found) == {"a": {}, "b": {}} and by_family(found) == (found, 0)

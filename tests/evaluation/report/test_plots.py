@@ -38,12 +38,9 @@ def results(number: int, same_place: bool = False) -> dict[str, Record]:
     for task in ("STS12", "STS13", "STS14"):
         found[task] = result(task, "sts", a=Score("all Spearman", "spearman_all", pairs))
     place = 0 if same_place else number
-    found["geometry"] = result(
-        "geometry",
-        "geometry",
-        u=Score("uniformity", "plain_mean", {"value": np.full(3, -2 - place % 3 / 10)}),
-        a=Score("alignment", "plain_mean", {"value": np.full(3, 0.5 - place / 100)}),
-    )
+    means = {"uniformity": -2 - place % 3 / 10, "alignment": 0.5 - place / 100}
+    scores = {n: Score(n, "plain_mean", {"value": np.full(3, mean)}) for n, mean in means.items()}
+    found["geometry"] = result("geometry", "geometry", **scores)
     labels = np.array(["place", "person", "number"])[rng.integers(3, size=90)]
     items = {"value": np.ones(90), "label": labels, "x": rng.normal(size=90), "y": np.zeros(90)}
     found["map of TREC"] = result("map of TREC", "map", v=Score("variance shown", "mean", items))
@@ -117,6 +114,12 @@ class Drawing:
         written = [text for text in figure.findobj(Text) if text.get_text().strip()]
         return [text for text in written if text.get_visible() and id(text) not in beyond]
 
+    def require_readable(self, *figures) -> None:
+        """No text may overlap another, or leave the figure."""
+        for figure in figures:
+            self.inside(figure)
+            self.apart(figure)
+
     def apart(self, figure) -> None:
         renderer = figure.canvas.get_renderer()
         boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in self.texts(figure)]
@@ -136,12 +139,8 @@ class TestDrawing(Drawing):
     @pytest.mark.parametrize("count", [1, 4])
     def test_every_picture_is_a_png_file(self, tmp_path, count) -> None:
         pictures = plots.draw(comparison(count), tmp_path / "plots", {"an average": {"hash": 1.0}})
-        assert [picture.path.name for picture in pictures] == [
-            "tasks.png",
-            "plane.png",
-            "similarities.png",
-            "map.png",
-        ]
+        names = [picture.path.name for picture in pictures]
+        assert names == ["tasks.png", "plane.png", "similarities.png", "map.png"]
         for picture in pictures:
             assert picture.path.read_bytes().startswith(b"\x89PNG") and picture.caption
 
@@ -159,10 +158,7 @@ class TestDrawing(Drawing):
         found = comparison(count)
         with rc_context(plots.STYLE):
             figures = [plots.task_bars(found), plots.plane(found, {}), embedding_map(found)]
-            figures.append(similarities(found))
-            for figure in figures:
-                self.inside(figure)
-                self.apart(figure)
+            self.require_readable(*figures, similarities(found))
 
     def test_names_of_points_at_one_place_do_not_overlap(self) -> None:
         figure = plots.plane(comparison(5, same_place=True), {})
@@ -205,10 +201,8 @@ class TestDrawing(Drawing):
         items = found.record("hash", "STS12").main.items
         (axes,) = similarities(found).axes
         marks = [line.get_xdata()[0] for line in axes.lines if line.get_color() == "#222222"]
-        medians = [
-            np.median(items["predicted"][(items["gold"] >= low) & (items["gold"] < low + 1)])
-            for low in range(4)
-        ]
+        parts = [(items["gold"] >= low) & (items["gold"] < low + 1) for low in range(4)]
+        medians = [np.median(items["predicted"][part]) for part in parts]
         assert marks[:4] == pytest.approx(medians) and len(marks) == 5
 
     def test_a_map_has_a_point_for_each_sentence_and_a_legend_of_classes(self) -> None:
@@ -224,9 +218,7 @@ class TestDimensions(Drawing):
 
         with rc_context(plots.STYLE):
             for kept in ((1, 2, 256), (16, 24, 32), tuple(2**power for power in range(8))):
-                figure = dimension_curves(truncated(count, kept))
-                self.inside(figure)
-                self.apart(figure)
+                self.require_readable(dimension_curves(truncated(count, kept)))
 
     def test_other_pictures_show_whole_encoders(self, tmp_path) -> None:
         found = plots.draw(truncated(2), tmp_path / "plots", {})

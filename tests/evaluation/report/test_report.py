@@ -131,9 +131,8 @@ class TestMarkdown:
 
     def test_averages_name_what_they_lack(self, markdown) -> None:
         text = section(markdown, "Averages")
-        assert re.search(
-            r"^\* SimCSE STS: lacks STS13, STS14, STS15, STS16, STS-B, SICK-R$", text, re.M
-        )
+        lacks = r"^\* SimCSE STS: lacks STS13, STS14, STS15, STS16, STS-B, SICK-R$"
+        assert re.search(lacks, text, re.M)
 
     def test_the_time_of_each_encoder_is_told(self, markdown) -> None:
         cells = row(section(markdown, "Time"), "first")
@@ -159,10 +158,9 @@ class TestJson:
     def test_the_report_is_json_and_has_every_score(self, report, comparison) -> None:
         found = json.loads(json.dumps(report.as_json(), allow_nan=False))
         first = found["encoders"]["first"]["tasks"]
-        assert first["MR"]["scores"]["accuracy"]["value"] == comparison.cell("first", "MR").value
-        assert first["MR"]["scores"]["accuracy"]["interval"] == list(
-            comparison.cell("first", "MR").interval
-        )
+        cell = comparison.cell("first", "MR")
+        accuracy = {"value": cell.value, "interval": list(cell.interval)}
+        assert first["MR"]["scores"]["accuracy"] == accuracy
         assert first["MR"]["scores"]["dev_accuracy"] == {"value": 100.0, "interval": None}
         assert "part Spearman" in first["STS12"]["scores"]
         flat = found["encoders"]["flat"]["tasks"]["STS12"]["scores"]["all Spearman"]
@@ -192,10 +190,8 @@ def test_an_average_that_all_have_is_a_row() -> None:
     means = {name: averages(found.values(name)) for name in "ab"}
     text = section(Report(found, means, ABOUT).markdown(), "Averages")
     cells = row(text, "STS12-16 mean Spearman")
-    by_hand = [
-        np.mean([found.cell(name, task.name, "mean Spearman").value for task in tasks])
-        for name in "ab"
-    ]
+    names = [task.name for task in tasks]
+    by_hand = [np.mean([found.cell(a, n, "mean Spearman").value for n in names]) for a in "ab"]
     assert [cell.strip("*") for cell in cells] == [f"{value:.2f}" for value in by_hand]
     assert cells[int(np.argmax(by_hand))].startswith("**")
 
@@ -214,14 +210,11 @@ def test_a_summary_for_a_terminal(report) -> None:
     assert "Failed: first on odd: RuntimeError: a | bar" in lines
 
 
-@pytest.mark.parametrize("name", ["all Pearson", "trained Spearman dev", "MTEB Spearman"])
-def test_names_of_conventions(name) -> None:
-    assert CONVENTION.fullmatch(name)
-
-
-@pytest.mark.parametrize("name", ["MSRpar Spearman", "images Pearson", "all"])
-def test_names_of_subsets_are_no_conventions(name) -> None:
-    assert not CONVENTION.fullmatch(name)
+def test_names_of_conventions_are_told_from_those_of_subsets() -> None:
+    for name in ("all Pearson", "trained Spearman dev", "MTEB Spearman"):
+        assert CONVENTION.fullmatch(name), name
+    for name in ("MSRpar Spearman", "images Pearson", "all"):
+        assert not CONVENTION.fullmatch(name), name
 
 
 class Small(Similar):

@@ -24,19 +24,19 @@ from declutr.evaluation.tasks.caption_space import (
 from tests.evaluation import known_encoders
 
 IMAGES = 40
+RECALLS = [f"{way}_r{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)]
 
 
 def held(images: int = IMAGES, width: int = IMAGES) -> dict:
     """Make the content of a file with one-hot images and six captions each, of which five count."""
-    return {
-        "features": 5 * np.eye(images, width, dtype=np.float32),
-        "image_to_caption_ids": {i: [f"{i}-{c}" for c in range(6)] for i in range(images)},
-        "captions": {
-            f"{i}-{c}": {"cleaned_caption": f"caption {c} of image{i}"}
-            for i in range(images)
-            for c in range(6)
-        },
+    ids = {image: [f"{image}-{c}" for c in range(6)] for image in range(images)}
+    captions = {
+        key: {"cleaned_caption": f"caption {c} of image{image}"}
+        for image, keys in ids.items()
+        for c, key in enumerate(keys)
     }
+    features = 5 * np.eye(images, width, dtype=np.float32)
+    return {"features": features, "image_to_caption_ids": ids, "captions": captions}
 
 
 def write(folder: Path, **changed: dict) -> Path:
@@ -68,19 +68,14 @@ def test_an_encoder_that_knows_the_image_finds_it(tmp_path: Path) -> None:
     [task] = tasks(tmp_path, PUBLISHED)
     sentences = task.sentences()
     assert len(sentences) == 3 * 5 * IMAGES
-    assert sentences[:6] == [
-        *(f"caption {c} of image0 ." for c in range(5)),
-        "caption 0 of image1 .",
-    ]
+    assert sentences[:5] == [f"caption {c} of image0 ." for c in range(5)]
+    assert sentences[5] == "caption 0 of image1 ."
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
     scores = task.scores(revealing)
     assert torch.equal(before[0], torch.get_rng_state())
     np.testing.assert_array_equal(before[1], np.random.get_state()[1])
-    assert {score.name: score.value for score in scores} == {
-        "mean_recall": 100,
-        "dev_mean_recall": 100,
-        **{f"{way}_r{k}": 100 for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)},
-    }
+    names = {"mean_recall", "dev_mean_recall", *RECALLS}
+    assert {score.name: score.value for score in scores} == dict.fromkeys(names, 100)
     assert task.notes() == ["40 test images where the published data has 5,000: compare with care"]
 
 
@@ -133,10 +128,7 @@ def test_the_mean_recall_is_the_mean_of_the_six() -> None:
     rng = np.random.default_rng(0)
     found = Ranks(rng.integers(0, 20, 50) / 2, rng.integers(0, 30, (50, 5)) / 2)
     mean, *six = recall_scores(found)
-    assert [score.name for score in six] == [
-        *(f"image_to_text_r{k}" for k in (1, 5, 10)),
-        *(f"text_to_image_r{k}" for k in (1, 5, 10)),
-    ]
+    assert [score.name for score in six] == RECALLS
     for score, k in zip(six, (1, 5, 10) * 2, strict=True):
         of = found.captions if "image_to" in score.name else found.images
         assert score.value == pytest.approx(100 * np.mean(of < k))
@@ -153,9 +145,8 @@ def test_images_are_searched_among_a_thousand(monkeypatch: pytest.MonkeyPatch) -
     got = module._ranked(space, (images, captions))
     with torch.no_grad():
         for start, stop in ((0, 7), (7, 14), (14, 16)):
-            part = ranks(
-                space.image(images[start:stop]), space.sentence(captions[5 * start : 5 * stop])
-            )
+            own = space.sentence(captions[5 * start : 5 * stop])
+            part = ranks(space.image(images[start:stop]), own)
             np.testing.assert_array_equal(got.captions[start:stop], part.captions)
             np.testing.assert_array_equal(got.images[start:stop], part.images)
 
@@ -232,11 +223,4 @@ def without(key: str) -> dict:
 def test_broken_files_are_named(broken: object, message: str, tmp_path: Path) -> None:
     write(tmp_path / "downstream" / "COCO", train=broken)
     with pytest.raises(BrokenData, match=message):
-        tasks(tmp_path, PUBLISHED)[0].sentences()
-
-
-def test_a_truncated_file_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "downstream" / "COCO") / "valid.pkl"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BrokenData, match=r"valid.pkl cannot be unpickled"):
         tasks(tmp_path, PUBLISHED)[0].sentences()

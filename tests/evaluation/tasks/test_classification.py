@@ -1,23 +1,24 @@
 """Each data set of single sentences in its own format, complete and broken."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData, Task
+from declutr.evaluation.task import BrokenData, MissingData, Task
 from declutr.evaluation.tasks import classification
 from declutr.evaluation.tasks.labelled_text import ClassificationTask
 from tests.evaluation.known_encoders import revealing, sentence
+from tests.evaluation.tasks.data_files import (
+    QUICK,
+    cut,
+    replaced,
+    task_named,
+    without_lines,
+    write,
+)
 
-QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
 TREC = ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"]
-
-
-def write(path: Path, lines: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 @pytest.fixture
@@ -36,15 +37,14 @@ def data(tmp_path: Path) -> Path:
     for file, count in (("train_5500.label", 120), ("TREC_10.label", 30)):
         lines = [f"{TREC[row % 6]}:fine {sentence(row, row % 6)}: ?" for row in range(count)]
         write(downstream / "TREC" / file, lines)
-    news = [
-        f'"{row % 4 + 1}","A ""title"", {row}","a\\{sentence(row, row % 4)}"' for row in range(120)
-    ]
-    write(tmp_path / "extra" / "ag_news_test" / "test.csv", news)
+    news = [(row % 4 + 1, row, sentence(row, row % 4)) for row in range(120)]
+    lines = [f'"{label}","A ""title"", {row}","a\\{text}"' for label, row, text in news]
+    write(tmp_path / "extra" / "ag_news_test" / "test.csv", lines)
     return tmp_path
 
 
 def named(data: Path, name: str) -> Task:
-    return {task.name: task for task in classification.tasks(data, QUICK)}[name]
+    return task_named(name, classification.tasks, data)
 
 
 NAMES = ["MR", "CR", "MPQA", "SUBJ", "SST2", "SST5", "TREC", "AGNews"]
@@ -55,9 +55,6 @@ def test_all_tasks_exist_without_data(tmp_path: Path) -> None:
     assert [task.name for task in tasks] == NAMES
     assert [task.group for task in tasks] == ["downstream"] * 7 + ["extra"]
     assert {task.main for task in tasks} == {"accuracy"}
-    for task in tasks:
-        with pytest.raises(MissingData, match=str(tmp_path)):
-            task.sentences()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,74 +75,43 @@ def test_an_encoder_that_knows_the_label_is_always_right(name: str, data: Path) 
             assert any(sentence(row, kind) in sentences for kind in range(5))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def without_last_class(path: Path) -> None:
-    kept = [line for line in path.read_text().splitlines() if "kind1" not in line]
-    write(path, kept)
-
-
-def unknown_label(old: str, new: str) -> Callable[[Path], None]:
-    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
+BINARY, FINE = "SST/binary/sentiment", "SST/fine/sentiment"
+NEWS = "../extra/ag_news_test/test.csv"
+NO_ITEM = r"has no item of class \['1'\]"
+BROKEN_NEWS = [
+    (replaced('"1",', '"9",'), r"line 1: got the label '9'"),
+    (replaced('"1","A ""title"", 0",', '"1",'), r"line 1: expected 3 fields .*, got 2"),
+    (replaced('kind3"\n', "kind3"), r"line 4: .* expected after"),
+    (cut, r"test.csv, line 120: unexpected end of data"),  # within quotes
+]
 
 
 @pytest.mark.parametrize(
     ("name", "file", "damage", "message"),
     [
-        ("MR", "MR/rt-polarity.neg", Path.unlink, "MissingData"),
-        (
-            "MR",
-            "MR/rt-polarity.pos",
-            cut,
-            "rt-polarity.pos ends in the middle of line 60, expected 5331",
-        ),
+        ("MR", "MR/rt-polarity.neg", Path.unlink, "is not there"),
+        ("MR", "MR/rt-polarity.pos", cut, "ends in the middle of line 60, expected 5331"),
         ("CR", "CR/custrev.neg", lambda path: path.write_text(""), "custrev.neg is empty"),
-        ("SST2", "SST/binary/sentiment-dev", cut, "ends in the middle of line"),
-        ("SST2", "SST/binary/sentiment-dev", Path.unlink, "MissingData"),
+        ("SST2", f"{BINARY}-dev", cut, "ends in the middle of line"),
+        ("SST2", f"{BINARY}-dev", Path.unlink, "is not there"),
+        ("SST2", f"{BINARY}-test", without_lines("kind1"), f"sentiment-test {NO_ITEM}"),
         (
             "SST2",
-            "SST/binary/sentiment-test",
-            without_last_class,
-            r"sentiment-test has no item of class \['1'\]",
-        ),
-        (
-            "SST2",
-            "SST/binary/sentiment-train",
-            unknown_label("\t1", "\t7"),
+            f"{BINARY}-train",
+            replaced("\t1", "\t7"),
             r"line 2: got the label '7', expected one of \['0', '1'\]",
         ),
-        (
-            "SST2",
-            "SST/binary/sentiment-train",
-            unknown_label("\t1", " 1"),
-            "line 2: expected 2 fields, got 1",
-        ),
-        (
-            "SST5",
-            "SST/fine/sentiment-train",
-            unknown_label("4 this", "this"),
-            "line 5: got the label 'this'",
-        ),
-        (
-            "SST5",
-            "SST/fine/sentiment-dev",
-            without_last_class,
-            r"sentiment-dev has no item of class \['1'\]",
-        ),
-        (
-            "TREC",
-            "TREC/TREC_10.label",
-            unknown_label("ABBR:", "WHY:"),
-            "TREC_10.label, line 1: got the label 'WHY'",
-        ),
+        ("SST2", f"{BINARY}-train", replaced("\t1", " 1"), "line 2: expected 2 fields, got 1"),
+        ("SST5", f"{FINE}-train", replaced("4 this", "this"), "line 5: got the label 'this'"),
+        ("SST5", f"{FINE}-dev", without_lines("kind1"), f"sentiment-dev {NO_ITEM}"),
+        ("TREC", "TREC/TREC_10.label", replaced("ABBR:", "WHY:"), "line 1: got the label 'WHY'"),
         (
             "TREC",
             "TREC/train_5500.label",
-            without_last_class,
+            without_lines("kind1"),
             r"train_5500.label has no item of class \['DESC'\]",
         ),
+        *(("AGNews", NEWS, damage, message) for damage, message in BROKEN_NEWS),
     ],
 )
 def test_broken_files_are_named(
@@ -153,36 +119,10 @@ def test_broken_files_are_named(
 ) -> None:
     path = data / "downstream" / file
     damage(path)
-    if message == "MissingData":
-        with pytest.raises(MissingData, match=path.name):
-            named(data, name).sentences()
-        return
-    with pytest.raises(BrokenData, match=message) as error:
+    kind = MissingData if damage is Path.unlink else BrokenData
+    with pytest.raises(kind, match=message) as error:
         named(data, name).sentences()
     assert path.name in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"1",', '"9",', r"line 1: got the label '9'"),
-        ('"1","A ""title"", 0",', '"1",', r"line 1: expected 3 fields .*, got 2"),
-        ('kind3"\n', "kind3", r"line 4: .* expected after"),
-    ],
-)
-def test_broken_files_of_ag_news_are_named(old: str, new: str, message: str, data: Path) -> None:
-    path = data / "extra" / "ag_news_test" / "test.csv"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(BrokenData, match=message):
-        named(data, "AGNews").sentences()
-
-
-def test_ag_news_that_ends_within_quotes_is_refused(data: Path) -> None:
-    cut(data / "extra" / "ag_news_test" / "test.csv")
-    with pytest.raises(BrokenData, match=r"test.csv, line 120: unexpected end of data"):
-        named(data, "AGNews").sentences()
 
 
 def test_latin_1_is_read(data: Path) -> None:
@@ -195,6 +135,9 @@ def test_sizes_of_files_add_up_to_those_of_tasks() -> None:
     for positive, negative, published in classification.BINARY.values():
         rows = [classification.FILE_ROWS[file] for file in (positive, negative)]
         assert sum(rows) == published
+    totals = {"SST2": 70_042, "SST5": 11_855, "TREC": 5_952, "MRPC": 5_801, "SICK": 9_927}
+    for name, total in {**totals, "SNLI": 569_033}.items():
+        assert sum(getattr(classification, f"{name}_ROWS").values()) == total
 
 
 @pytest.mark.parametrize("name", classification.BINARY)
@@ -214,12 +157,9 @@ def test_a_complete_file_needs_no_last_line_end(name: str, tmp_path: Path) -> No
 def test_the_order_equals_that_of_sentevals_binary_py(name: str, data: Path) -> None:
     """SentEval sorts lists of words, which are empty for blank lines, with positive items first."""
     positive, negative, _ = classification.BINARY[name]
-    given = {
-        positive: ["b c", "", "a", "x y z", " ", "d"],
-        negative: ["e", "", "f g", "\t", "h i j"],
-    }
+    lines_of = ["b c", "", "a", "x y z", " ", "d"], ["e", "", "f g", "\t", "h i j"]
     rows = []
-    for (file, lines), label in zip(given.items(), (1, 0), strict=True):
+    for file, lines, label in zip((positive, negative), lines_of, (1, 0), strict=True):
         write(data / "downstream" / name / file, lines)
         rows += [(line.split(), label) for line in lines]
     expected = sorted(rows, key=lambda row: (len(row[0]), row[1]))

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,8 @@ from hypothesis import strategies as st
 
 from declutr.evaluation.result_keys import data_digest
 from declutr.evaluation.scores import Score, interval
-from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.suite import evaluate
-from declutr.evaluation.task import PUBLISHED, BadEmbeddings, BrokenData, MissingData
+from declutr.evaluation.task import PUBLISHED, BadEmbeddings, BrokenData, MissingData, Task
 from declutr.evaluation.tasks.geometry import (
     alignment_contributions,
     collapse_alarm,
@@ -26,11 +26,11 @@ from declutr.evaluation.tasks.geometry import (
     uniformity_contributions,
 )
 from declutr.objectives.without_negatives import alignment_uniformity
-from tests.evaluation.tasks.test_relatedness import hashed, write_benchmark
+from tests.evaluation.fakes import hashed
+from tests.evaluation.tasks.data_files import values, write_benchmark
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "fixtures/golden_objectives.json").read_text())[
-    "align_uniform"
-]
+FIXTURE = Path(__file__).parents[2] / "fixtures/golden_objectives.json"
+GOLDEN = json.loads(FIXTURE.read_text())["align_uniform"]
 
 
 def uniformity(x: np.ndarray, t: float = 2, block: int = 1024) -> float:
@@ -138,11 +138,8 @@ def test_intervals_are_as_wide_as_scores_vary_between_samples(name: str) -> None
 
     scores = [Score("s", statistic, {"value": contributions(sample(seed))}) for seed in range(120)]
     spread = np.std([score.value for score in scores])
-    widths = [
-        (high - low) / (2 * 1.96)
-        for low, high in (interval(score, resamples=300) for score in scores[:10])
-    ]
-    assert np.mean(widths) == pytest.approx(spread, rel=0.25)
+    low, high = np.transpose([interval(score, resamples=300) for score in scores[:10]])
+    assert np.mean(high - low) / (2 * 1.96) == pytest.approx(spread, rel=0.25)
 
 
 def alarm(x: np.ndarray) -> str | None:
@@ -155,63 +152,58 @@ def test_alarms_tell_which_way_embeddings_collapsed() -> None:
     assert alarm(random(50, 1)) is None
     assert alarm(random(50, 300) + 1) is None  # anisotropic, as most encoders are
     point = np.ones((50, 20)) + 1e-3 * random(50, 20)
-    assert "COLLAPSE: all 50 embeddings point the same way (mean cosine 0.99999" in str(
-        alarm(point)
-    )
+    told = "COLLAPSE: all 50 embeddings point the same way (mean cosine 0.99999"
+    assert told in str(alarm(point))
     line = np.outer(random(50, 1)[:, 0], np.ones(20)) + 1e-3 * random(50, 20)
     assert "vary in 1.0 of 20 dimensions (effective rank)" in str(alarm(line))
     zeros = np.concatenate([np.zeros((30, 4)), random(20, 4)])
     assert "of 30 of 50 sentences are zero" in str(alarm(zeros))
 
 
-def pairs(golds: list[float], seed: int) -> list[tuple[str, str, float]]:
-    return [(f"a {seed} {n}", f"b {seed} {n}", gold) for n, gold in enumerate(golds)]
+def benchmark(folder: Path, *splits: list[float], name: str = "", more: Any = ()) -> Task:
+    """Return the task on pairs with these gold scores in the splits, the last with more pairs."""
+    rows = [
+        [(f"a {split} {n}", f"b {split} {n}", gold) for n, gold in enumerate(golds)]
+        for split, golds in enumerate(splits)
+    ]
+    rows[-1] += more
+    parts = dict(zip(("train", "dev", "test"), rows, strict=True))
+    write_benchmark(folder / f"downstream/STS/STSBenchmark{name}", parts)
+    (task,) = tasks(folder, PUBLISHED)
+    return task
 
 
 def test_the_task_scores_distinct_sentences_and_pairs_above_the_cut(tmp_path: Path) -> None:
-    rows = {
-        "train": pairs([4.2, 4.0, 1, 2], 0),
-        "dev": pairs([5, 0, 3], 1),
-        "test": pairs([4.8, 2], 2),
-    }
-    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that are there already
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
-    (task,) = tasks(tmp_path, PUBLISHED)
+    splits = [[4.2, 4.0, 1, 2], [5, 0, 3], [4.8, 2]]
+    again = ("a 0 0", "b 1 1", 0.5)  # sentences that are there already
+    task = benchmark(tmp_path, *splits, more=[again])
     assert (task.name, task.group, task.main) == ("geometry", "geometry", "uniformity")
     assert len(task.sentences()) == len(set(task.sentences())) == 18
-    vectors = SentenceVectors(hashed)
-    vectors.add(task.sentences())
-    got = {score.name: score for score in task.scores(vectors)}
+    got = values(task, hashed)
     # Pairs with a gold score above 4, not equal to it.
     same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]
     x, y = (hashed([pair[side] for pair in same]) for side in (0, 1))
-    assert got["alignment"].value == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
+    assert got["alignment"] == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
     x = hashed(task.sentences())
-    assert got["uniformity"].value == pytest.approx(uniformity(x), rel=1e-5)
-    assert got["mean cosine"].value == pytest.approx(cosine_contributions(x).mean(), abs=1e-5)
+    assert got["uniformity"] == pytest.approx(uniformity(x), rel=1e-5)
+    assert got["mean cosine"] == pytest.approx(cosine_contributions(x).mean(), abs=1e-5)
     first = 100 * spectrum(x).first.mean()
-    assert got["first component share"].value == pytest.approx(first, rel=1e-5)
-    assert got["effective rank"].value == pytest.approx(spectrum(x).rank.mean(), rel=1e-5)
+    assert got["first component share"] == pytest.approx(first, rel=1e-5)
+    assert got["effective rank"] == pytest.approx(spectrum(x).rank.mean(), rel=1e-5)
     about = "STS-B: alignment of 3 pairs scored above 4 of 5; the rest over 18 different sentences."
     assert task.notes() == [about]
 
 
 def test_the_alarm_is_a_note_on_one_encoder_only(tmp_path: Path) -> None:
-    rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
-    (task,) = tasks(tmp_path, PUBLISHED)
+    task = benchmark(tmp_path, *[[5, 1, 3]] * 3)
     for encode, alarms in ((lambda t: np.ones((len(t), 4)), 1), (hashed, 0)):
-        vectors = SentenceVectors(encode)
-        vectors.add(task.sentences())
-        scores = {score.name: score.value for score in task.scores(vectors)}
+        scores = values(task, encode)
         assert len([note for note in task.notes() if note.startswith("COLLAPSE")]) == alarms
         assert (scores["uniformity"] == 0) == bool(alarms)
 
 
 def test_scoring_changes_neither_the_digest_nor_later_notes(tmp_path: Path) -> None:
-    rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
-    (task,) = tasks(tmp_path, PUBLISHED)
+    task = benchmark(tmp_path, *[[5, 1, 3]] * 3)
     fresh, about = data_digest(task), task.notes()
     assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # stored results have this digest
     (result,) = evaluate(lambda texts: np.ones((len(texts), 4)), [task])
@@ -232,16 +224,11 @@ def test_another_folder_replaces_a_missing_one_and_is_named(tmp_path: Path) -> N
     (task,) = tasks(tmp_path, PUBLISHED)
     with pytest.raises(MissingData, match=r"STSBenchmark/sts-train.csv is not there"):
         task.sentences()
-    rows = {split: pairs([5, 1], n) for n, split in enumerate(("train", "dev", "test"))}
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark-part", rows)
-    (task,) = tasks(tmp_path, PUBLISHED)
+    task = benchmark(tmp_path, *[[5, 1]] * 3, name="-part")
     assert len(task.sentences()) == 12
     assert task.notes()[0].startswith("STSBenchmark-part: alignment of 3 pairs")
 
 
 def test_without_a_pair_above_the_cut_the_data_are_broken(tmp_path: Path) -> None:
-    rows = {split: pairs([4, 1], n) for n, split in enumerate(("train", "dev", "test"))}
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
-    (task,) = tasks(tmp_path, PUBLISHED)
     with pytest.raises(BrokenData, match="no pair that was scored above 4 of 5"):
-        task.scores(hashed)
+        benchmark(tmp_path, *[[4, 1]] * 3).scores(hashed)

@@ -1,15 +1,11 @@
 """Labelled text: reading of lines and labels, and order and scores of a task."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from declutr.evaluation.task import PROTOTYPING
 from declutr.evaluation.tasks.labelled_text import ClassificationTask, LabelledText, Part
 from tests.evaluation.known_encoders import random, revealing, sentence
-
-QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
+from tests.evaluation.tasks.data_files import QUICK
 
 
 def part(start: int, count: int, kinds: int = 2) -> Part:
@@ -35,10 +31,8 @@ def test_scores_of_encoders_with_known_answers(data: LabelledText) -> None:
     assert len(made.sentences()) == sum(len(some.labels) for some in data.parts)
     tested = data.test or data.train
     scores = {score.name: score for score in made.scores(revealing)}
-    assert {name: score.value for name, score in scores.items()} == {
-        "accuracy": 100,
-        "dev_accuracy": 100,
-    }
+    found = {name: score.value for name, score in scores.items()}
+    assert found == {"accuracy": 100, "dev_accuracy": 100}
     assert len(scores["accuracy"].items["gold"]) == len(tested.labels)
     guessed = {score.name: score.value for score in made.scores(random)}
     assert 10 < guessed["accuracy"] < 60
@@ -81,13 +75,10 @@ def test_items_are_sorted_by_words_then_label_then_position() -> None:
 
 
 def test_a_blank_item_has_no_word_and_becomes_a_full_stop() -> None:
-    given = Part(
-        (["two words", "word", ".", "", " "], ["a", "b", "c", "d", "e e"]), [1, 0, 1, 1, 0]
-    )
-    assert given.sorted((0,)).columns == (
-        [".", ".", "word", ".", "two words"],
-        ["e e", "d", "b", "c", "a"],
-    )
+    columns = (["two words", "word", ".", "", " "], ["a", "b", "c", "d", "e e"])
+    given = Part(columns, [1, 0, 1, 1, 0])
+    first, second = given.sorted((0,)).columns
+    assert first == [".", ".", "word", ".", "two words"] and second == ["e e", "d", "b", "c", "a"]
     assert given.sorted((1, 0)).columns[1] == ["d", "b", "c", "a", "e e"]
 
 

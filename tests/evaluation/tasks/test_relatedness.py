@@ -6,59 +6,40 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
-from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData, Task
 from declutr.evaluation.tasks.relatedness import SubsetSimilarity, cosines, tasks
 from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
+from tests.evaluation.fakes import hashed
+from tests.evaluation.tasks.data_files import (
+    Pairs,
+    cut,
+    task_named,
+    values,
+    write,
+    write_benchmark,
+    write_sick,
+)
 
-Pairs = list[tuple[str, str, float]]
+BENCHMARK = "downstream/STS/STSBenchmark"
 
 
 def random_pairs(count: int, seed: int) -> Pairs:
     rng = np.random.default_rng(seed)
-    return [
-        (f"first {seed} {number}", f"second {seed} {number}", round(float(rng.uniform(0, 5)), 2))
-        for number in range(count)
-    ]
+    golds = [round(float(rng.uniform(0, 5)), 2) for _ in range(count)]
+    return [(f"first {seed} {n}", f"second {seed} {n}", gold) for n, gold in enumerate(golds)]
 
 
 def write_sts(folder: Path, subsets: dict[str, Pairs]) -> None:
-    folder.mkdir(parents=True)
     for subset, pairs in subsets.items():
-        (folder / f"STS.input.{subset}.txt").write_text(
-            "".join(f"{first}\t{second}\n" for first, second, _ in pairs)
-        )
-        (folder / f"STS.gs.{subset}.txt").write_text("".join(f"{gold}\n" for *_, gold in pairs))
-
-
-def write_benchmark(folder: Path, splits: dict[str, Pairs]) -> None:
-    folder.mkdir(parents=True)
-    for split, pairs in splits.items():
-        (folder / f"sts-{split}.csv").write_text(
-            "".join(f"g\tf\ty\t0\t{gold}\t{a}\t{b}\n" for a, b, gold in pairs)
-        )
-
-
-def write_sick(folder: Path, splits: dict[str, Pairs]) -> None:
-    folder.mkdir(parents=True)
-    names = {"train": "train", "dev": "trial", "test": "test_annotated"}
-    for split, pairs in splits.items():
-        rows = "".join(f"1\t{a}\t{b}\t{gold}\tNEUTRAL\n" for a, b, gold in pairs)
-        (folder / f"SICK_{names[split]}.txt").write_text(f"i\ta\tb\tr\te\n{rows}")
+        write(folder / f"STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in pairs])
+        write(folder / f"STS.gs.{subset}.txt", [str(gold) for *_, gold in pairs])
 
 
 def three_splits(seed: int) -> dict[str, Pairs]:
     sizes = {"train": 40, "dev": 15, "test": 20}
     return {split: random_pairs(size, seed + n) for n, (split, size) in enumerate(sizes.items())}
-
-
-def hashed(texts: Sequence[str]) -> np.ndarray:
-    """Return random embeddings that depend on the text alone."""
-    seeds = [[ord(character) for character in text] for text in texts]
-    return np.stack([np.random.default_rng(seed).normal(size=5) for seed in seeds])
 
 
 def knowing(pairs: Pairs, exactly: bool = True) -> Callable[[list[str]], np.ndarray]:
@@ -67,15 +48,6 @@ def knowing(pairs: Pairs, exactly: bool = True) -> Callable[[list[str]], np.ndar
     for _, second, gold in pairs:
         angle[second] = np.arccos(gold / 5) if exactly else np.pi * (1 - gold / 5)
     return lambda texts: np.array([[np.cos(angle[t]), np.sin(angle[t])] for t in texts])
-
-
-def values(task: Task, encode: Callable[[list[str]], np.ndarray]) -> dict[str, float]:
-    vectors = SentenceVectors(encode)
-    vectors.add(task.sentences())
-    scores = task.scores(vectors)
-    assert len({score.name for score in scores}) == len(scores)
-    assert task.main in {score.name for score in scores}
-    return {score.name: score.value for score in scores}
 
 
 def found(data: Path) -> dict[str, Task]:
@@ -118,19 +90,14 @@ def test_equal_vectors_have_cosine_1_whatever_their_rounding() -> None:
 
 
 def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
-    """The ranks are equal whether words are summed from the front or from the back."""
     rng = np.random.default_rng(1)
     pairs: Pairs = []
     for number in range(120):
         words = [f"w{n}" for n in rng.integers(0, 60, rng.integers(4, 12))]
         other = rng.permutation(words).tolist() if number % 3 else [*words[1:], "x", "y"]
         pairs.append((" ".join(words), " ".join(other), round(float(rng.uniform(0, 5)), 2)))
-    write_benchmark(
-        tmp_path / "downstream/STS/STSBenchmark", dict.fromkeys(("train", "dev"), pairs)
-    )
-    write_benchmark(tmp_path / "x", {"test": pairs})
-    (tmp_path / "x/sts-test.csv").rename(tmp_path / "downstream/STS/STSBenchmark/sts-test.csv")
-    task = {t.name: t for t in tasks(tmp_path, replace(PUBLISHED, regressor=False))}["STS-B"]
+    write_benchmark(tmp_path / BENCHMARK, dict.fromkeys(("train", "dev", "test"), pairs))
+    task = task_named("STS-B", tasks, tmp_path, replace(PUBLISHED, regressor=False))
 
     def backwards(texts: Sequence[str]) -> np.ndarray:
         return bag_of_words([" ".join(text.split()[::-1]) for text in texts])
@@ -205,7 +172,7 @@ def test_another_size_than_the_published_is_noted(tmp_path: Path) -> None:
 
 def test_the_benchmark_is_scored_by_cosine(tmp_path: Path) -> None:
     splits = three_splits(0)
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
+    write_benchmark(tmp_path / BENCHMARK, splits)
     got = values(found(tmp_path)["STS-B"], hashed)
     for measure in ("Pearson", "Spearman"):
         expected = correlation(measure, splits["test"])
@@ -226,7 +193,7 @@ def test_mteb_scores_all_splits_of_sick(tmp_path: Path) -> None:
 def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -> None:
     """The score depends on a single feature |u - v| among others that are random."""
     splits = three_splits(3)
-    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
+    write_benchmark(tmp_path / BENCHMARK, splits)
     gold = {second: score for pairs in splits.values() for _, second, score in pairs}
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -245,18 +212,11 @@ def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -
 def test_without_the_regressor_nothing_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_benchmark(tmp_path / "downstream" / "STS" / "STSBenchmark", three_splits(3))
+    write_benchmark(tmp_path / BENCHMARK, three_splits(3))
     everything = values(found(tmp_path)["STS-B"], hashed)
 
-    def trained(*_: object) -> None:
-        raise AssertionError("trained")
-
-    monkeypatch.setattr("declutr.evaluation.tasks.relatedness.trained_relatedness", trained)
-    (task,) = (
-        task
-        for task in tasks(tmp_path, replace(PUBLISHED, regressor=False))
-        if task.name == "STS-B"
-    )
+    monkeypatch.setattr("declutr.evaluation.tasks.relatedness.trained_relatedness", None)
+    task = task_named("STS-B", tasks, tmp_path, replace(PUBLISHED, regressor=False))
     without = {name: value for name, value in everything.items() if "trained" not in name}
     assert values(task, hashed) == without
     assert len(without) < len(everything)
@@ -268,37 +228,22 @@ def test_another_folder_in_the_layout_is_a_task_of_its_own_name(tmp_path: Path) 
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark-mine", three_splits(0))
     (tmp_path / "downstream/STS/notes").mkdir()
     every = found(tmp_path)
-    assert [name for name in every if "12" not in name][4:] == [
-        "STS-B",
-        "STSBenchmark-mine",
-        "SICK-R",
-    ]
+    assert list(every)[5:] == ["STS-B", "STSBenchmark-mine", "SICK-R"]
     with pytest.raises(MissingData, match=r"STSBenchmark/sts-train.csv is not there"):
         every["STS-B"].sentences()
     mine = every["STSBenchmark-mine"]
     assert len(mine.sentences()) == 150
-    assert mine.notes()[0] == (
-        "40 pairs in train where the published data has 5,749: compare with care"
-    )
+    note = "40 pairs in train where the published data has 5,749: compare with care"
+    assert mine.notes()[0] == note
 
 
 def test_only_the_published_benchmark_has_a_known_length(tmp_path: Path) -> None:
     for name in ("STSBenchmark", "STSBenchmark-mine"):
         folder = tmp_path / "downstream/STS" / name
         write_benchmark(folder, three_splits(0))
-        file = folder / "sts-dev.csv"
-        file.write_bytes(file.read_bytes()[:-1])
+        cut(folder / "sts-dev.csv", 1)
     every = found(tmp_path)
     assert len(every["STSBenchmark-mine"].sentences()) == 150
-    with pytest.raises(
-        BrokenData, match=r"sts-dev.csv ends in the middle of line 15, expected 1500"
-    ):
+    message = r"sts-dev.csv ends in the middle of line 15, expected 1500"
+    with pytest.raises(BrokenData, match=message):
         every["STS-B"].sentences()
-
-
-def test_scoring_leaves_global_random_states_alone(tmp_path: Path) -> None:
-    write_sick(tmp_path / "downstream/SICK", three_splits(5))
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    values(found(tmp_path)["SICK-R"], hashed)
-    assert torch.equal(torch.get_rng_state(), torch_state)
-    assert np.random.get_state()[1].tolist() == numpy_state

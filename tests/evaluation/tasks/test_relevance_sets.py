@@ -7,53 +7,30 @@ import pytest
 
 from declutr.evaluation.task import BrokenData, MissingData
 from declutr.evaluation.tasks.relevance_sets import read_beir, read_trec
+from tests.evaluation.tasks.data_files import write
 
 
-def write_trec(
-    folder: Path,
-    documents: dict[str, tuple[str, str]],
-    topics: dict[str, str],
-    judgements: list[tuple[str, str, str]],
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cran.all.1400.xml").write_text(
-        "".join(
-            f"<doc>\n<docno>{number}</docno>\n<title>{title}</title>\n<author>x</author>\n"
-            f"<bib></bib>\n<text>{text}</text>\n</doc>\n"
-            for number, (title, text) in documents.items()
-        )
+def write_trec(folder: Path, documents: dict, topics: dict, judgements: list) -> None:
+    """Write documents `{number: (title, text)}`, topics and `(topic, document, grade)`."""
+    of_document = (
+        "<doc>\n<docno>{}</docno>\n<title>{}</title>\n<author>x</author>\n"
+        "<bib></bib>\n<text>{}</text>\n</doc>"
     )
-    (folder / "cran.qry.xml").write_text(
-        "<?xml version='1.0'?>\n<xml>\n"
-        + "".join(
-            f"<top>\n<num> {number}</num> \n<title>\n{text}\n</title>\n</top>\n"
-            for number, text in topics.items()
-        )
-        + "</xml>"
-    )
-    (folder / "cranqrel.trec.txt").write_text(
-        "".join(f"{query} 0 {document}  {grade}\r\n" for query, document, grade in judgements)
-    )
+    write(folder / "cran.all.1400.xml", [of_document.format(n, *d) for n, d in documents.items()])
+    of_topic = "<top>\n<num> {}</num> \n<title>\n{}\n</title>\n</top>"
+    rows = [of_topic.format(*topic) for topic in topics.items()]
+    write(folder / "cran.qry.xml", ["<?xml version='1.0'?>\n<xml>", *rows, "</xml>"])
+    write(folder / "cranqrel.trec.txt", [f"{q} 0 {d}  {grade}\r" for q, d, grade in judgements])
 
 
-def write_beir(
-    folder: Path,
-    documents: dict[str, tuple[str, str]],
-    queries: dict[str, str],
-    judgements: list[tuple[str, str, int]],
-) -> None:
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    (folder / "corpus.jsonl").write_text(
-        "".join(
-            json.dumps({"_id": key, "title": title, "text": text}) + "\n"
-            for key, (title, text) in documents.items()
-        )
-    )
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in queries.items())
-    )
-    rows = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in judgements)
-    (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+def write_beir(folder: Path, documents: dict, queries: dict, judgements: list) -> None:
+    """Write documents `{key: (title, text)}`, queries and `(query, document, grade)`."""
+    rows = [{"_id": key, "title": title, "text": text} for key, (title, text) in documents.items()]
+    write(folder / "corpus.jsonl", map(json.dumps, rows))
+    rows = [{"_id": key, "text": text} for key, text in queries.items()]
+    write(folder / "queries.jsonl", map(json.dumps, rows))
+    rows = [f"{query}\t{document}\t{grade}" for query, document, grade in judgements]
+    write(folder / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", *rows])
 
 
 DOCUMENTS = {"1": ("a wing .", "a wing .\n  it flies"), "2": ("heat", "of slabs &amp; rods")}
@@ -74,14 +51,10 @@ def test_judgements_of_cranfield_number_topics_from_1(tmp_path: Path) -> None:
     judgements = [("1", "1", "1"), ("2", "2", "1"), ("3", "1", "0"), ("3", "2", "2")]
     write_trec(tmp_path, DOCUMENTS, topics, judgements)
     found = read_trec(tmp_path)
-    assert dict(zip(found.queries, found.relevant, strict=True)) == {
-        "first": {0: 1.0},
-        "second": {1: 1.0},
-        "third": {1: 2.0},
-    }
-    assert found.notes == [
-        "cranqrel.trec.txt counts topics from 1; their own numbers are not used."
-    ]
+    assert found.queries == ["first", "second", "third"]
+    assert found.relevant == [{0: 1.0}, {1: 1.0}, {1: 2.0}]
+    note = "cranqrel.trec.txt counts topics from 1; their own numbers are not used."
+    assert found.notes == [note]
 
 
 def test_judgements_with_the_numbers_of_topics_are_used_as_they_are(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from filelock import FileLock
 from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
 from declutr.inference.bulk import shard_run as module
 from declutr.inference.bulk.embedding_run import default_shard_rows, differences
-from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
+from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding, without_checksums
 
+ABOUT = {"content": "fake", "normalize": False}
 ROWS: list[str | None] = [f"row {n} " + "x" * (n % 7) for n in range(25)]
 ROWS[3:6] = ["", "  \t", None]
 ROWS[11] = "a nan here"
@@ -28,11 +30,17 @@ def run(folder: Path, rows: Any = ROWS, encoder: Encoder | None = None, **option
     encoder = encoder or Encoder()
     settings = {
         "dimension": DIMENSION,
-        "describe": {"content": "fake", "normalize": False},
+        "describe": ABOUT,
         "shard_rows": 4,
         "truncated_texts": lambda: encoder.truncated_texts,
     }
     return embed_rows(encoder, rows, folder, **{**settings, **options})
+
+
+def run_to(out: Path, stop: int | None, **options: Any) -> None:
+    """Run, and interrupt the run after `stop` rows unless it is `None`."""
+    with pytest.raises(KeyboardInterrupt) if stop is not None else nullcontext():
+        run(out, encoder=Encoder(fail_at=stop), **options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -137,8 +145,7 @@ class TestGoingOn:
         run(tmp_path / "whole", format=format)
         for stop in range(0, 25, 4):
             out = tmp_path / str(stop)
-            with pytest.raises(KeyboardInterrupt):
-                run(out, encoder=Encoder(fail_at=stop), format=format)
+            run_to(out, stop, format=format)
             encoder = Encoder()
             summary = run(out, encoder=encoder, format=format)
             assert encoder.texts == CLEAN[stop:]  # no row of a finished shard
@@ -157,8 +164,7 @@ class TestGoingOn:
         assert contents(out) == whole
 
     def test_killed_while_writing(self, out, whole):
-        with pytest.raises(KeyboardInterrupt):
-            run(out, encoder=Encoder(fail_at=8))
+        run_to(out, 8)
         for name in ("embeddings-00002.npy.tmp", "embeddings-00009.npy.tmp", "manifest.json.tmp"):
             (out / name).write_bytes(b"half")
         run(out)
@@ -175,39 +181,31 @@ class TestGoingOn:
         run(out, encoder=encoder)
         assert encoder.texts == CLEAN[8:] and contents(out) == whole
 
-    @pytest.mark.parametrize("damage", ["missing", "short"])
-    def test_a_missing_or_changed_shard_is_embedded_again(self, out, whole, damage, caplog):
-        run(out)
-        if damage == "missing":
-            (out / "embeddings-00002.npy").unlink()
-        else:
-            os.truncate(out / "embeddings-00002.npy", 100)
-        encoder = Encoder()
-        run(out, encoder=encoder)
-        assert encoder.texts == CLEAN[8:12] and contents(out) == whole
-        assert "embeddings-00002.npy' is gone or was changed" in caplog.text
-
     @pytest.mark.parametrize("format", FORMATS)
-    def test_a_damaged_shard_is_embedded_again(self, out, caplog, format):
+    @pytest.mark.parametrize("damage", ["missing", "short", "one bit"])
+    def test_a_missing_or_damaged_shard_is_embedded_again(self, out, damage, format, caplog):
         run(out, format=format)
         sound = contents(out)
         (path,) = out.glob("embeddings-00002.*")
-        damaged = bytearray(path.read_bytes())
-        damaged[-3] ^= 1
-        path.write_bytes(damaged)
+        told = r"embeddings-00002\.\w+' is gone or was changed"
+        if damage == "missing":
+            path.unlink()
+        elif damage == "short":
+            os.truncate(path, 100)
+        else:
+            damaged = bytearray(path.read_bytes())
+            damaged[-3] ^= 1
+            path.write_bytes(damaged)
+            told = r"embeddings-00002\.\w+' is damaged: .* It is made again"
         encoder = Encoder()
         run(out, encoder=encoder, format=format)
         assert encoder.texts == CLEAN[8:12] and contents(out) == sound
-        assert re.search(r"embeddings-00002\.\w+' is damaged: .* It is made again", caplog.text)
+        assert re.search(told, caplog.text)
 
     def test_a_run_of_release_1_5_is_resumed(self, out, whole, caplog):
         """Resume without checksums, where only the headers of npy files are checked."""
-        with pytest.raises(KeyboardInterrupt):
-            run(out, encoder=Encoder(fail_at=12))
-        path = out / "manifest.json"
-        content = json.loads(path.read_text())
-        del content["checksum"], content["checksums"]
-        path.write_text(json.dumps(content))
+        run_to(out, 12)
+        without_checksums(out)
         np.save(out / "embeddings-00001.npy", np.zeros((8, 2), np.float32))
         encoder = Encoder()
         run(out, encoder=encoder)
@@ -216,13 +214,11 @@ class TestGoingOn:
 
     def test_a_finished_run_does_nothing(self, out, whole):
         run(out)
-        times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+        times = {p: p.stat().st_mtime_ns for p in out.iterdir() if p.name != ".lock"}
         encoder = Encoder()
         summary = run(out, encoder=encoder)
         assert not encoder.calls and (summary.embedded_rows, summary.rows) == (0, 25)
-        assert {p: p.stat().st_mtime_ns for p in times if p.name != ".lock"} == {
-            p: time for p, time in times.items() if p.name != ".lock"
-        }
+        assert {p: p.stat().st_mtime_ns for p in times} == times
 
     def test_about_may_change(self, out):
         run(out, about={"place": "here"})
@@ -231,9 +227,15 @@ class TestGoingOn:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("rows", ["a text", {"a": "b"}, b"a", np.array([["a"]])])
-    def test_an_iterable_of_something_else_is_refused(self, out, rows):
-        with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+    @pytest.mark.parametrize(
+        ("rows", "got"),
+        [
+            ("docs.txt", "got a single one; put it in a list"),
+            *((rows, "Expected texts: .*; got") for rows in ({"a": "b"}, b"a", np.array([["a"]]))),
+        ],
+    )
+    def test_an_iterable_of_something_else_is_refused(self, out, rows, got):
+        with pytest.raises(TypeError, match=got):
             run(out, rows)
         assert not out.exists()
 
@@ -246,7 +248,7 @@ class TestRefused:
         ("options", "message"),
         [
             (
-                {"describe": {"content": "fake", "normalize": True}},
+                {"describe": {**ABOUT, "normalize": True}},
                 "encoder.normalize: false there, true now",
             ),
             ({"describe": {"normalize": False}}, 'encoder.content: "fake" there, none now'),
@@ -277,21 +279,15 @@ class TestRefused:
             (ROWS[:10], "ends after 10 rows"),
             ([], "ends after 0 rows"),
             ([*ROWS, "more"], "goes on after the 25 rows"),
+            (ROWS[:9], "goes on after the 8 rows"),  # which filled their shards
         ],
     )
     def test_other_rows(self, out, rows, message):
-        run(out)
+        run(out, ROWS[:8] if "8 rows" in message else ROWS)
         before, encoder = contents(out), Encoder()
         with pytest.raises(EmbeddingFolderError, match=rf"The input has changed: .*{message}"):
             run(out, rows, encoder)
         assert contents(out) == before and not encoder.calls
-
-    def test_more_rows_after_full_shards(self, out):
-        run(out, ROWS[:8])
-        before = contents(out)
-        with pytest.raises(EmbeddingFolderError, match="goes on after the 8 rows"):
-            run(out, ROWS[:9])
-        assert contents(out) == before
 
     def test_other_rows_where_a_shard_is_missing(self, out):
         run(out)
@@ -325,32 +321,23 @@ class TestRefused:
                 run(out, overwrite=overwrite)
             assert contents(out) == before
 
-    def test_a_folder_that_cannot_be_made(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("inside", "message"),
+        [
+            ("", "is a file, expected a folder"),
+            ("out", r"file/out' cannot be written to \(Not a directory\). Choose"),
+        ],
+    )
+    def test_a_file_in_the_place_of_a_folder(self, tmp_path, inside, message):
         (tmp_path / "file").write_text("")
-        with pytest.raises(
-            EmbeddingFolderError,
-            match=r"file/out' cannot be written to \(Not a directory\). Choose",
-        ):
-            run(tmp_path / "file" / "out")
-
-    def test_a_file(self, out):
-        out.write_text("")
-        with pytest.raises(EmbeddingFolderError, match="is a file, expected a folder"):
-            run(out)
+        with pytest.raises(EmbeddingFolderError, match=message):
+            run(tmp_path / "file" / inside)
 
     @pytest.mark.parametrize("shape", [(3, DIMENSION), (4, DIMENSION - 1), (4,)])
     def test_an_encoder_that_returns_another_shape(self, out, shape):
-        with pytest.raises(
-            EmbeddingFolderError, match=rf"shape \(4, 4\), the encoder gave \({shape[0]}"
-        ):
-            embed_rows(
-                lambda texts: np.zeros(shape), ["a"] * 4, out, dimension=DIMENSION, describe={}
-            )
-
-    def test_a_single_string_is_no_rows(self, out):
-        with pytest.raises(TypeError, match="got a single one; put it in a list"):
-            embed_rows(Encoder(), "docs.txt", out, dimension=DIMENSION, describe={})
-        assert not out.exists()
+        message = rf"shape \(4, 4\), the encoder gave \({shape[0]}"
+        with pytest.raises(EmbeddingFolderError, match=message):
+            embed_rows(lambda _: np.zeros(shape), ["a"] * 4, out, dimension=DIMENSION, describe={})
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -367,25 +354,12 @@ class TestRefused:
         assert not out.exists()
 
 
-def run_to(out: Path, stop: int | None) -> None:
-    """Run, and interrupt the run after `stop` rows unless it is `None`."""
-    if stop is None:
-        run(out)
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            run(out, encoder=Encoder(fail_at=stop))
-
-
 def test_overwriting_removes_surplus_shards(out):
     run(out, shard_rows=1)
     (out / "notes.txt").write_text("mine")
     run(out, ROWS[:6], format="jsonl", overwrite=True)
-    assert set(contents(out)) == {
-        "embeddings-00000.jsonl",
-        "embeddings-00001.jsonl",
-        "manifest.json",
-        "notes.txt",
-    }
+    shards = {f"embeddings-0000{number}.jsonl" for number in (0, 1)}
+    assert set(contents(out)) == {*shards, "manifest.json", "notes.txt"}
 
 
 def test_overwriting_with_unreadable_input_removes_nothing(out, whole):
@@ -420,13 +394,8 @@ def test_the_folder_may_be_moved(out, tmp_path, whole):
 def test_settings_are_recorded(out):
     run(out, about={"place": "somewhere"}, describe={"pooling": ("mean",), "width": 4})
     content = json.loads((out / "manifest.json").read_text())
-    assert content["settings"] == {
-        "format": "npy",
-        "dtype": "float32",
-        "dimension": 4,
-        "shard_rows": 4,
-        "encoder": {"pooling": ["mean"], "width": 4},
-    }
+    sizes = {"dimension": 4, "shard_rows": 4, "encoder": {"pooling": ["mean"], "width": 4}}
+    assert content["settings"] == {"format": "npy", "dtype": "float32", **sizes}
     run(out, describe={"pooling": ("mean",), "width": 4})  # a tuple is a list in JSON
 
 

@@ -58,17 +58,10 @@ def test_unusual_rows_are_counted_and_kept():
     rows = InputRows(["", " \t\u3000", None, "a\ufffd", "\ud83d", "\ud83d\ude00", "plain"])
     texts = rows.take(10, 1000)
     assert texts == ["", " \t\u3000", "", "a\ufffd", "\ufffd", "\ufffd\ufffd", "plain"]
-    assert (rows.counts.blank_rows, rows.counts.unreadable_rows, rows.counts.replaced_rows) == (
-        3,
-        1,
-        3,
-    )
+    names = ("blank_rows", "unreadable_rows", "replaced_rows")
+    assert [getattr(rows.counts, name) for name in names] == [3, 1, 3]
     rows.begin_shard()
-    assert (rows.counts.blank_rows, rows.counts.unreadable_rows, rows.counts.replaced_rows) == (
-        0,
-        0,
-        0,
-    ) and rows.read == 7
+    assert [getattr(rows.counts, name) for name in names] == [0, 0, 0] and rows.read == 7
     assert rows.digest == InputRows([]).digest
 
 

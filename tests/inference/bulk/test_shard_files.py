@@ -104,18 +104,13 @@ class TestWriteWhole:
 
     def test_a_file_gets_its_name_after_it_is_on_the_disk(self, tmp_path, monkeypatch):
         """Trace the calls: renamed earlier, the file could be empty after a power cut."""
-        order = []
-        fsync, replace = os.fsync, os.replace
+        order, fsync, replace = [], os.fsync, os.replace
 
         def traced_fsync(descriptor):
             order.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
             fsync(descriptor)
 
-        def traced_replace(*args):
-            order.append("name")
-            replace(*args)
-
         monkeypatch.setattr(os, "fsync", traced_fsync)
-        monkeypatch.setattr(os, "replace", traced_replace)
+        monkeypatch.setattr(os, "replace", lambda *names: order.append("name") or replace(*names))
         write_whole(tmp_path / "file", lambda file: file.write(b"all"))
         assert order == ["file", "name", "folder"] and (tmp_path / "file").read_bytes() == b"all"

@@ -129,14 +129,17 @@ def test_the_fingerprint_covers_imported_modules(module: str, tmp_path: Path, na
 def test_source_files_of_a_package(tmp_path: Path) -> None:
     """Follow relative imports; leave out numpy, and files that cannot be parsed or found."""
     package = tmp_path / "made_of_parts"
-    (package / "inner").mkdir(parents=True)
-    (package / "__init__.py").write_text("import numpy, os.path, sys, absent_everywhere")
-    (package / "inner" / "__init__.py").write_text("from .. import settings")
-    (package / "inner" / "deep.py").write_text("from ..words import table\nfrom .broken import x")
-    (package / "inner" / "broken.py").write_text("def (")
-    (package / "settings.py").write_text("from ....beyond import nothing")
-    (package / "words.py").write_text("from declutr import Encoder")
-    (package / "unused.py").write_text("")
+    for name, content in {
+        "__init__": "import numpy, os.path, sys, absent_everywhere",
+        "inner/__init__": "from .. import settings",
+        "inner/deep": "from ..words import table\nfrom .broken import x",
+        "inner/broken": "def (",
+        "settings": "from ....beyond import nothing",
+        "words": "from declutr import Encoder",
+        "unused": "",
+    }.items():
+        (package / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(content)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         files = source_files("made_of_parts.inner.deep", package / "inner" / "deep.py")
@@ -153,9 +156,8 @@ def test_source_files_of_packages_without_init(tmp_path: Path) -> None:
     installed.mkdir(parents=True)
     (installed / "somebodys_package.py").write_text("")
     own = tmp_path / "own_encoder.py"
-    own.write_text(
-        "def encode(s):\n    from parts_of_it.inner import words\n    import somebodys_package"
-    )
+    imports = ("from parts_of_it.inner import words", "import somebodys_package")
+    own.write_text("\n    ".join(["def encode(s):", *imports]))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         patch.syspath_prepend(installed)

@@ -38,11 +38,7 @@ def test_output_is_float32_and_its_width_is_learnt() -> None:
 @pytest.mark.parametrize(
     ("vectors", "dimension", "message"),
     [
-        (
-            np.ones((2, 4)),
-            3,
-            r"mine: expected embeddings of shape \(2, 3\) as before, got \(2, 4\)",
-        ),
+        (np.ones((2, 4)), 3, r"mine: expected embeddings .* \(2, 3\) as before, got \(2, 4\)"),
         (np.ones((3, 4)), None, r"expected embeddings of shape \(2, 'd'\), got \(3, 4\)"),
         (np.ones(2), None, r"got \(2,\)"),
         (np.ones((2, 0)), None, r"got \(2, 0\)"),
@@ -79,10 +75,10 @@ def test_the_fingerprint_covers_settings_and_not_the_place() -> None:
     assert encoder.counts() == {}
 
 
-@pytest.mark.parametrize("name", ["batch_size", "max_length"])
-def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(EncoderError, match=f"{name} must be at least 1, got 0"):
-        open_encoder("random:3", **{name: 0})  # type: ignore[arg-type]
+def test_sizes_below_one_are_refused() -> None:
+    for name in ("batch_size", "max_length"):
+        with pytest.raises(EncoderError, match=f"{name} must be at least 1, got 0"):
+            open_encoder("random:3", **{name: 0})  # type: ignore[arg-type]
 
 
 def test_devices_by_name() -> None:

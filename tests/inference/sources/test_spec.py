@@ -9,17 +9,19 @@ import pytest
 from declutr.inference.sources import EncoderError, parse_spec
 from declutr.inference.sources.spec import FORMS, OPTIONS
 
+TWO = {"dim": "8", "pooling": "cls"}
+
 
 @pytest.mark.parametrize(
     ("text", "kind", "place", "options", "name"),
     [
         ("hf:roberta-base", "hf", "roberta-base", {}, "roberta-base"),
         (
-            "hf:org/model?pooling=cls&precision=bf16",
+            "hf:org/model?dim=8&pooling=cls",
             "hf",
             "org/model",
-            {"pooling": "cls", "precision": "bf16"},
-            "org/model (pooling=cls, precision=bf16)",
+            TWO,
+            "org/model (dim=8, pooling=cls)",
         ),
         ("SBERT=st:org/model", "st", "org/model", {}, "SBERT"),
         ("My GloVe = words:a/glove.txt", "words", "a/glove.txt", {}, "My GloVe"),
@@ -56,11 +58,9 @@ def test_folders_and_files_are_recognised(tmp_path: Path) -> None:
     archive = tmp_path / "run" / "model.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(vectors, "glove.txt")
-    found = {
-        place: parse_spec(str(place)).kind
-        for place in (transformer, sentences, run, vectors, archive)
-    }
-    assert list(found.values()) == ["hf", "st", "archive", "words", "archive"]
+    places = (transformer, sentences, run, vectors, archive)
+    kinds = [parse_spec(str(place)).kind for place in places]
+    assert kinds == ["hf", "st", "archive", "words", "archive"]
     assert parse_spec(f"{run}/").name == "run" == parse_spec(str(archive)).name
     assert parse_spec(f"{transformer}?pooling=max").options == {"pooling": "max"}
 
@@ -75,6 +75,8 @@ def test_an_existing_path_with_special_characters_is_a_path(
     assert (parse_spec("x=lr=0.1").place, parse_spec("x=lr=0.1").name) == ("lr=0.1", "x")
     Path("what?.txt").write_text("a 1\n")
     assert parse_spec("words:what?.txt").place == "what?.txt"
+    Path("word.py").touch()  # a module may be named almost like a kind
+    assert parse_spec("word:glove").kind == "call"
 
 
 @pytest.mark.parametrize(
@@ -112,11 +114,3 @@ def test_places_without_a_model_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("words")
     with pytest.raises(EncoderError, match=r"is not an archive.*word vectors end in \.vec"):
         parse_spec(str(tmp_path / "notes.md"))
-
-
-def test_a_module_may_be_named_almost_like_a_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("word.py").touch()
-    assert parse_spec("word:glove").kind == "call"
