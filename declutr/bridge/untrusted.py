@@ -5,8 +5,8 @@ The rules are those of `declutr.archives.safety`. They hold where the environmen
 that it starts. Without it, AllenNLP opens archives as it always does.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge; with `DECLUTR_PLUGIN=0` they hold all the same. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge; with `DECLUTR_PLUGIN=0` they hold all the same. Each function takes a
+module of AllenNLP right after its body ran and returns whether it changed anything.
 """
 
 import contextlib
