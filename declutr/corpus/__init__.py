@@ -7,6 +7,7 @@ from declutr.earlier_paths import names_of
 
 PathLike = str | os.PathLike
 Paths = PathLike | Sequence[PathLike]
+_ENCODING_ERRORS = ("strict", "replace")
 
 __getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
@@ -22,3 +23,11 @@ def normalize_whitespace(text: str) -> str:
     'One text of three lines'
     """
     return " ".join(text.split())
+
+
+def require_encoding_errors(encoding_errors: str) -> None:
+    """Raise `SourceError` unless the argument is `"strict"` or `"replace"`."""
+    if encoding_errors not in _ENCODING_ERRORS:
+        raise SourceError(
+            f"Unknown encoding_errors '{encoding_errors}': expected one of {_ENCODING_ERRORS}."
+        )

@@ -12,7 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from declutr.corpus import PathLike, Paths, normalize_whitespace  # noqa: F401 - re-exported
+from declutr.corpus import (
+    Paths,
+    normalize_whitespace,  # noqa: F401 - re-exported
+    require_encoding_errors,
+)
 from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import (
     NAMES,
@@ -23,8 +27,6 @@ from declutr.corpus.text_files import (
     noted_lines,
     read_lines,
 )
-
-ENCODING_ERRORS = ("strict", "replace")
 
 OnBadRow = Callable[[SourceError], None]
 
@@ -120,10 +122,7 @@ def read_documents(
 
     `SourceError` : if a file or row cannot be read, or a table has no column `text_key`.
     """
-    if encoding_errors not in ENCODING_ERRORS:
-        raise SourceError(
-            f"Unknown encoding_errors '{encoding_errors}': expected one of {ENCODING_ERRORS}."
-        )
+    require_encoding_errors(encoding_errors)
     for file in files:
         kind = record_format(file, encoding_errors)
         if kind in TABLES:

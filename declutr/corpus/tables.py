@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from declutr.corpus import normalize_whitespace
+from declutr.corpus import normalize_whitespace, require_encoding_errors
 from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
 
@@ -105,6 +105,7 @@ def read_rows(
     `SourceError` : if a file cannot be read, a row is not an object, or a row has more or fewer
         fields than the header.
     """
+    require_encoding_errors(encoding_errors)
     for file in files:
         if is_delimited(file):
             yield from _fields(file, header, encoding_errors)

@@ -278,6 +278,7 @@ class TestSettings:
         ("changes", "content", "message"),
         [
             ({}, "x\ty\n", r"no row holds a pair"),
+            ({"encoding_errors": "ignore"}, "x\ty\n", "Unknown encoding_errors 'ignore'"),
             ({}, "x\ty\nka\tlo\n", r"a.tsv', line 2: no column 'anchor', found \['x', 'y'\]"),
             ({"anchor": 5}, "ka\tlo\n", r"line 1: no column 5, found 2 column\(s\), counted "),
             ({"labels": "class"}, f"{HEADER}\nka\tlo\thigh\n", "label is 'high', e"),
