@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -141,6 +142,25 @@ def sent_from_pinned_memory(module: ModuleType) -> bool:
         ):
             return importlib.import_module(HOST_MEMORY).to_device(obj, target)
         return original(obj, device)  # for containers it calls this function for each element
+
+    return True
+
+
+def named_runs(module: ModuleType) -> bool:
+    """Give the run of the callback "wandb" an id, which AllenNLP asks wandb for in vain.
+
+    Current releases of wandb have no `wandb.util.generate_id`. Can be removed when AllenNLP lets
+    `wandb.init` choose the id.
+    """
+
+    @replaces(module.WandBCallback)
+    def on_start(
+        original: Any, self: Any, trainer: Any, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        unnamed = is_primary and self._run_id is None
+        if unnamed and not hasattr(importlib.import_module("wandb").util, "generate_id"):
+            self._run_id = secrets.token_hex(4)
+        original(self, trainer, is_primary=is_primary, **kwargs)
 
     return True
 

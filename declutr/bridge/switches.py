@@ -101,6 +101,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
     "allennlp.training.moving_average": (resumption.moving_averages,),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
+    "allennlp.training.callbacks.wandb": (repairs.named_runs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),
     "allennlp_models.generation.models.bart": (allennlp_models.decoder_caches,),
     "allennlp_models.structured_prediction.dataset_readers.penn_tree_bank": (

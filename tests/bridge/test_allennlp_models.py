@@ -3,6 +3,7 @@
 import builtins
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ NEW_SETUPTOOLS = importlib.util.find_spec("pkg_resources") is None
 
 
 @pytest.fixture
-def rouge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rouge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make a package that is like py-rouge: it asks `pkg_resources` for a file of its own."""
     folder = tmp_path / "rouge"
     folder.mkdir()
@@ -33,9 +34,12 @@ def rouge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "        return pkg_resources.resource_filename(__name__, 'wordnet.txt')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rouge"]:
+    loaded = {name for name in sys.modules if name.partition(".")[0] == "rouge"}
+    for name in loaded:
         monkeypatch.delitem(sys.modules, name)
-    return folder
+    yield folder
+    for name in ("rouge", "rouge.rouge"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.skipif(not NEW_SETUPTOOLS, reason="the setuptools of this environment have it")

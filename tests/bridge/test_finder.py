@@ -30,6 +30,8 @@ def _allennlp() -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_named_module_imports_and_keeps_its_own_loader(name: str) -> None:
+    if name.partition(".")[0] != "allennlp":
+        pytest.importorskip(name, reason="allennlp-models or py-rouge is not installed")
     module = importlib.import_module(name)
     assert type(module.__loader__) is SourceFileLoader
     assert module.__spec__ is not None and module.__spec__.loader is module.__loader__
@@ -152,7 +154,7 @@ def test_an_error_names_the_failing_switch_and_how_to_disable_the_bridge(
 def test_an_error_of_the_module_itself_is_not_blamed_on_a_switch(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    lent = (switches.lending.hub_names,)
+    lent = (switches.publishing.hub_names,)
     with pytest.raises(ZeroDivisionError):
         run_named(tmp_path, "1 / 0", monkeypatch, LENT=lent)
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +69,39 @@ def test_only_modules_of_the_package_itself_are_imported(
     assert set(names) <= set(sys.modules) and "models" not in sys.modules
     for name_ in names:
         del sys.modules[name_]
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_runs_of_wandb_have_an_id(
+    offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
+) -> None:
+    began: list[str] = []
+    fake: Any = ModuleType("wandb")
+    fake.util = SimpleNamespace(**({"generate_id": lambda: "theirs"} if offered else {}))
+    fake.init = lambda id, **options: began.append(id)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setenv("WANDB_API_KEY", "0")
+    (tmp_path / "config.json").write_text("{}")
+
+    def started(module: Any, primary: bool = True) -> Any:
+        callback = module.WandBCallback(
+            str(tmp_path),
+            files_to_save=(),
+            watch_model=False,
+            should_log_parameter_statistics=False,
+        )
+        monkeypatch.setattr(callback, "_enable_activation_logging", lambda: None)
+        callback.on_start(SimpleNamespace(), is_primary=primary)
+        return callback
+
+    name = "allennlp.training.callbacks.wandb"
+    if not offered:
+        with pytest.raises(AttributeError, match="generate_id"):
+            started(bare(name))
+    callback = started(importlib.import_module(name))
+    assert began == [callback.state_dict()["run_id"]] and began[0]
+    assert (began == ["theirs"]) is offered
+    assert started(importlib.import_module(name), primary=False).state_dict() == {"run_id": None}
 
 
 def optimizer() -> torch.optim.Optimizer:
