@@ -108,9 +108,8 @@ def imports(section: str) -> Iterator[str]:
 
 def components() -> dict[str, dict[str, str]]:
     """The table of registered names, read without importing AllenNLP."""
-    tree = ast.parse(
-        (ROOT / "declutr" / "bridge" / "component_names.py").read_text(encoding="utf-8")
-    )
+    file = ROOT / "declutr" / "bridge" / "component_names.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     table = next(
         node.value
         for node in tree.body

@@ -54,10 +54,8 @@ def test_the_bare_registry_refuses_a_taken_name(bare: Any) -> None:
 def test_whoever_else_registers_a_name_gets_it(theirs: type) -> None:
     assert DatasetReader.by_name("glue") is theirs and any_taken()
     assert DatasetReader.by_name("declutr-glue") is GlueReader
-    built = DatasetReader.from_params(
-        Params({"type": "declutr-glue", "task": "mrpc", "combine": False})
-    )
-    assert type(built) is GlueReader
+    params = Params({"type": "declutr-glue", "task": "mrpc", "combine": False})
+    assert type(DatasetReader.from_params(params)) is GlueReader
     with pytest.raises(ConfigurationError, match="name already in use for Theirs"):
         DatasetReader.register("glue")(theirs)  # two others are no concern of this package
 
