@@ -264,11 +264,13 @@ def test_a_pipeline_without_this_package_imports_the_bridge_alone(tmp_path: Path
     groups = [[["_classification_layer"], {"lr": 0.1}]]
     optimizer = {"type": "adam", "parameter_groups": groups}
     config["trainer"] = {"optimizer": optimizer, "num_epochs": 1, "cuda_device": -1}
-    (tmp_path / "recipe.jsonnet").write_text(json.dumps(config))
+    recipe = tmp_path / "training_config" / "recipe.jsonnet"  # a folder that many packages have
+    recipe.parent.mkdir()
+    recipe.write_text(json.dumps(config))
     words = ran(f"""
         import contextlib, sys
         from allennlp.commands import main
-        sys.argv = ["allennlp", "train", {str(tmp_path / "recipe.jsonnet")!r}]
+        sys.argv = ["allennlp", "train", {str(recipe)!r}]
         sys.argv += ["-s", {str(tmp_path / "run")!r}]
         with contextlib.redirect_stdout(sys.stderr):
             main()
