@@ -39,11 +39,10 @@ def test_the_bare_registry_refuses_a_taken_name(bare: Any) -> None:
     class Base(module.Registrable):  # type: ignore[name-defined,misc]
         pass
 
-    Base.__module__, Base.__qualname__ = "allennlp.models.model", "Model"
-    module.Registrable._registry[Base] = Names("allennlp.models.model:Model", {}, {"glue": "a:B"})
+    known = {"glue": (GlueReader, None)}
+    names = Names("allennlp.a:Base", known, {"glue": "declutr.task_models.glue.reader:GlueReader"})
+    module.Registrable._registry[Base] = names
     with pytest.raises(module.ConfigurationError, match="Cannot register glue"):
-        Base._registry[Base]._registered["glue"] = (GlueReader, None)
-        Base._registry[Base]._places["glue"] = "json:Any"
         Base.register("glue")(dict)
     assert "declutr-glue" not in Base.list_available()
     assert registry.yielding_names(module) and not registry.yielding_names(module)
