@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "releases": "what runs pay, and how fast steps and embedding are, against an earlier release",
+    "plugin": "what the plugin adds to the start of other pipelines",
     "startup": "how long commands take to start, and what they import",
     "step": "a training step against the original recipe: time, agreement, memory",
     "host_time": "a training step's host time, kernels stubbed, against the padded reference",

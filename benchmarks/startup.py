@@ -59,15 +59,19 @@ _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
 
 
 @dataclass
-class _Command:
+class Command:
     """Runs a command and notes its processor time, which other users of a machine disturb less."""
 
     arguments: list[str]
+    variables: dict[str, str] = field(default_factory=dict)
     cpu_seconds: list[float] = field(default_factory=list)
 
     def __call__(self) -> None:
         with open(os.devnull, "wb") as nowhere:
-            process = subprocess.Popen(self.arguments, stdout=nowhere, stderr=nowhere)
+            environment = {**os.environ, **self.variables}
+            process = subprocess.Popen(
+                self.arguments, stdout=nowhere, stderr=nowhere, env=environment
+            )
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
@@ -98,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _rows(commands: dict[str, list[str]], rounds: int) -> list[dict[str, str | float]]:
-    runs = {name: _Command(arguments) for name, arguments in commands.items()}
+    runs = {name: Command(arguments) for name, arguments in commands.items()}
     return [
         {
             "command": timing.name,

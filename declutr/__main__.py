@@ -19,7 +19,7 @@ COMMANDS = {
 }
 # Commands that read a recipe, in which a name of this package means its own class, also where a
 # plugin of another package has taken the name. `allennlp` gives it to the other one.
-OF_RECIPES = ("build-vocab", "count-instances", "find-lr", "train")
+OF_RECIPES = ("build-vocab", "count-instances", "find-lr", "sample-spans", "train")
 NEEDS_ALLENNLP = (
     "declutr: AllenNLP is not installed. Its pins cannot be resolved beside current releases, so "
     "`declutr setup` installs it without them (pip install --no-deps allennlp==2.10.1)."

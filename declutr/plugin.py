@@ -1,9 +1,9 @@
 """The AllenNLP plugin: importing this module registers all components and commands of the package.
 
-The bridge makes the `allennlp` command import this module; other programs use
-`import declutr.plugin`. Because every command imports it before it computes anything, the number of
-threads is also limited here to the processor quota of a container, and a release of transformers
-that was not tested is told.
+The `allennlp` command knows their names by the bridge, and imports this module before the first
+class of this package; other programs use `import declutr.plugin`. Because it is imported before
+anything is computed, the number of threads is also limited here to the processor quota of a
+container, and a release of transformers that was not tested is told.
 """
 
 import declutr.components  # noqa: F401

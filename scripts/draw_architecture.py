@@ -2,7 +2,8 @@
 
     python scripts/draw_architecture.py
 
-Names are those of the evaluated recipe, of the model's defaults, and of `declutr/components.py`.
+Names are those of the evaluated recipe, of the model's defaults, and of
+`declutr/bridge/component_names.py`.
 """
 
 import argparse

@@ -107,8 +107,9 @@ def imports(section: str) -> Iterator[str]:
 
 
 def components() -> dict[str, dict[str, str]]:
-    """The table `declutr.components.COMPONENTS`, read without importing AllenNLP."""
-    tree = ast.parse((ROOT / "declutr" / "components.py").read_text(encoding="utf-8"))
+    """The table of registered names, read without importing AllenNLP."""
+    file = ROOT / "declutr" / "bridge" / "component_names.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     table = next(
         node.value
         for node in tree.body

@@ -1,6 +1,7 @@
 """All registered names of configurations, archives and commands exist, and are imported lazily."""
 
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -19,6 +20,7 @@ from allennlp.models import Model
 import declutr
 from declutr import components
 from declutr.objectives import Objective
+from tests.plugins_of_others import pipeline
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +61,7 @@ CONSTRUCTORS = {
     ("Tokenizer", "declutr"): "from_archive",
     ("Trainer", "declutr"): "from_partial_objects",
 }
-MOST_MODULES = 75
+MOST_MODULES = 82
 """How many modules of this package opening an archive may import; 1.5.0 imported 167."""
 
 
@@ -224,46 +226,75 @@ def test_names_are_registered_without_the_bridge() -> None:
     assert words == ["NTXent", "True"]
 
 
-def test_a_taken_name_is_refused() -> None:
-    """Test names of this package, with and without their modules imported, and other names."""
+def test_whoever_else_registers_a_name_gets_it() -> None:
+    """Before and after this package; names of its own base classes are refused."""
     words = ran("""
-        import declutr.plugin
         from allennlp.common.checks import ConfigurationError
-        from allennlp.data import DatasetReader
         from allennlp.models import Model
-        for base, name in ((Model, "reclaim"), (DatasetReader, "glue")):
-            for _ in range(2):
-                try:
-                    @base.register(name)
-                    class Mine(base):
-                        pass
-                except ConfigurationError as error:
-                    print(str(error).rpartition(" ")[2])
-        @Model.register("reclaim", exist_ok=True)
-        class Mine(Model):
+        @Model.register("image_text")
+        class Before(Model):
             pass
-        import declutr.models.reclaim.model
-        print(Model.by_name("reclaim") is Mine)
-    """)
-    assert words == ["ReclaimModel", "ReclaimModel", "GlueReader", "GlueReader", "True"]
-
-
-def test_a_name_taken_before_the_import_is_refused() -> None:
-    words = ran("""
-        from allennlp.common.checks import ConfigurationError
-        from allennlp.models import Model
+        import declutr.plugin
+        from declutr.objectives import Objective
         @Model.register("reclaim")
-        class Mine(Model):
+        class After(Model):
             pass
-        import declutr.plugin
-        print(Model.by_name("declutr").__name__)
+        print(Model.by_name("image_text").__name__, Model.by_name("reclaim").__name__)
+        print(Model.by_name("declutr-image_text").__name__)
+        print(Model.by_name("declutr-reclaim").__name__)
+        import declutr.models.reclaim.model
+        print(Model.by_name("reclaim").__name__, Model.by_name("declutr").__name__)
         try:
-            Model.by_name("reclaim")
+            Objective.register("triplet")(Before)
         except ConfigurationError as error:
-            print(error)
+            print(str(error).rpartition(" ")[2])
     """)
-    taken = "Cannot register reclaim as Model; name already in use for Mine"
-    assert " ".join(words) == f"DeCLUTR {taken}"
+    ours = ["ImageText", "ReclaimModel"]
+    assert words == ["Before", "After", *ours, "After", "DeCLUTR", "Triplet"]
+
+
+def test_a_pipeline_without_this_package_imports_the_bridge_alone(tmp_path: Path) -> None:
+    config = pipeline(tmp_path)
+    config["dataset_reader"] |= {"type": "text_classification_json", "tokenizer": "whitespace"}
+    config["dataset_reader"]["token_indexers"] = {"tokens": {"type": "single_id"}}
+    embedder = {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}}
+    config["model"] |= {"type": "basic_classifier", "text_field_embedder": embedder}
+    config["model"]["seq2vec_encoder"] = {"type": "boe", "embedding_dim": 4}
+    config["data_loader"] = {"batch_size": 2}
+    groups = [[["_classification_layer"], {"lr": 0.1}]]
+    optimizer = {"type": "adam", "parameter_groups": groups}
+    config["trainer"] = {"optimizer": optimizer, "num_epochs": 1, "cuda_device": -1}
+    recipe = tmp_path / "training_config" / "recipe.jsonnet"  # a folder that many packages have
+    recipe.parent.mkdir()
+    recipe.write_text(json.dumps(config))
+    words = ran(f"""
+        import contextlib, sys
+        from allennlp.commands import main
+        sys.argv = ["allennlp", "train", {str(recipe)!r}]
+        sys.argv += ["-s", {str(tmp_path / "run")!r}]
+        with contextlib.redirect_stdout(sys.stderr):
+            main()
+        print(*(name for name in sys.modules if name.partition(".")[0] == "declutr"))
+        print(*{{"pytorch_metric_learning"}} & set(sys.modules))
+    """)
+    assert (tmp_path / "run" / "model.tar.gz").is_file()
+    others = [name for name in words if not name.startswith("declutr.bridge")]
+    assert sorted(others) == ["declutr", "declutr._version"]
+
+
+def test_without_the_plugin_allennlp_knows_no_name() -> None:
+    words = ran(
+        """
+        import declutr, sys
+        from allennlp.common.plugins import discover_plugins
+        from allennlp.models import Model
+        list(discover_plugins())
+        print("declutr" in Model.list_available(), Model.register.__module__)
+        print(*(name for name in sys.modules if name == "declutr.plugin"))
+        """,
+        DECLUTR_PLUGIN="0",
+    )
+    assert words == ["False", "allennlp.common.registrable"]
 
 
 def test_threads_that_ask_for_many_names_at_once() -> None:

@@ -21,7 +21,10 @@ EVALUATION = "declutr.recipes.evaluation"
 ERRORS = "declutr.commands.errors"
 
 RECIPES = "training_config"
-"""The name of the folder of recipes, in a clone and in an installed package."""
+"""The name of the folder of recipes, which other packages have, too."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (_PACKAGE / "recipes" / RECIPES, _PACKAGE.parent / RECIPES)  # installed, in a clone
 
 TRACEBACK = "DECLUTR_TRACEBACK"
 TOLD = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
@@ -128,6 +131,7 @@ def _is_of_recipes(file: Any) -> bool:
         return False
     path = Path(file).resolve()
     try:
-        return RECIPES in path.parts or RECIPES in path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return True
+    return RECIPES in text or any(path.is_relative_to(folder) for folder in _FOLDERS)

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
+from declutr.bridge.names import own_first
+
 OF_MODELS = {
     "embed": "embed files",
     "evaluate-embeddings": "score embeddings",
@@ -89,5 +91,6 @@ def _of_other_plugins() -> dict[str, str]:
     from allennlp.common.plugins import import_plugins
 
     import_plugins()
-    others = set(Subcommand.list_available()) - {*OF_MODELS, *OF_ALLENNLP}
+    with own_first():  # as in this program
+        others = set(Subcommand.list_available()) - {*OF_MODELS, *OF_ALLENNLP}
     return {name: f"declutr {name} --help explains it" for name in others}

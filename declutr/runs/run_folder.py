@@ -22,6 +22,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 from declutr._version import __version__
 from declutr.archives import RUN
 from declutr.bridge.component_names import short
+from declutr.bridge.own_names import as_before, spelt
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.files import write_whole
@@ -175,10 +176,8 @@ class RunFolder:
     def _require_same(self, params: Params, new: Path, written: set[str]) -> None:
         """Raise `TrainingError` if the run in the folder was begun with anything else."""
         begun = Params(json.loads((self._folder / CONFIG).read_text(encoding="utf-8")))
-        before, now = (
-            {key: value if key in _PATHS else short(value) for key, value in each.items()}
-            for each in (begun.as_flat_dict(), params.as_flat_dict())
-        )
+        spelt_alike = Params(as_before(spelt(params.params), begun.params))
+        before, now = begun.as_flat_dict(), spelt_alike.as_flat_dict()
         for key, name in zip(_PATHS, NAMES, strict=True):
             if name in written and str(before.get(key)).endswith(f"{TEXTS}/{name}"):
                 before[key] = now[key]  # its texts are compared below

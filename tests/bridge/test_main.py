@@ -32,6 +32,14 @@ def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
     assert "\n" not in str(end.value)
 
 
+def test_without_the_plugin_it_says_so(monkeypatch: Any) -> None:
+    monkeypatch.setenv("DECLUTR_PLUGIN", "0")
+    monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])
+    with pytest.raises(SystemExit, match=r"DECLUTR_PLUGIN=0 is set .*Unset DECLUTR_PLUGIN") as end:
+        command.main()
+    assert "\n" not in str(end.value)
+
+
 def test_a_missing_library_is_one_line(monkeypatch: Any) -> None:
     def broken(name: str) -> None:
         raise ModuleNotFoundError("No module named 'spacy'")
