@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from declutr.pretrained_parts import (
     TrainedTokenEmbedder,
     open_model,
 )
-from tests.conftest import run_config
 from tests.families import build
 
 pytestmark = pytest.mark.slow
@@ -38,14 +36,6 @@ EMBEDDERS = {
     "token_embedder": {"token_embedders": {"tokens": {"type": "declutr"}}},
     "text_field_embedder": {"type": "declutr"},
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_opened() -> Iterator[None]:
-    """Forget all opened archives, as in a new process."""
-    opened._opened.cache_clear()
-    yield
-    opened._opened.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +49,6 @@ def texts(documents: list[str]) -> list[str]:
         "\u6d4b\u8bd5 \U0001f642 na\u00efve",
         *(document[: 30 * n] for n, document in enumerate(documents[2:10], start=1)),
     ]
-
-
-@pytest.fixture(scope="module")
-def of_words(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path) -> Path:
-    """Train a model without a transformer: white-space tokens and word vectors of width 12."""
-    config = run_config(checkpoint, corpus_file)
-    for key in ("tokenizer", "token_indexers"):
-        del config["dataset_reader"][key]
-    config["model"] = {
-        "type": "declutr",
-        "text_field_embedder": {
-            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 12}}
-        },
-        "loss": {"type": "nt_xent"},
-    }
-    del config["vocabulary"]
-    folder = tmp_path_factory.mktemp("words") / "run"
-    train_model(Params(config), str(folder))
-    return folder
 
 
 def part(kind: Any, archive: Path, vocab: Vocabulary | None = None, **more: Any) -> Any:
