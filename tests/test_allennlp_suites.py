@@ -113,10 +113,17 @@ def test_rooms_with_results_are_not_run_again(
     assert ended.value.code == 1
     assert "| allennlp/data | 1 | 1 | 1 (network: 1) | 0 | 0.1 |" in said
     assert "failed unexpectedly: models/rc as a whole\n    pytest ended with status 2" in said
+    page = tmp_path / "page.md"
+    major = command.version("transformers").partition(".")[0]
+    page.write_text(
+        f"<!-- transformers {major} -->\nold\n<!-- end -->\n<!-- causes -->\n<!-- end -->\n"
+    )
     with pytest.raises(SystemExit) as ended:
-        command.main([*arguments, "--rooms", "allennlp/data"])
+        command.main([*arguments, "--rooms", "allennlp/data", "--page", str(page)])
     assert ended.value.code == 0
     assert "Everything is as expected." in capsys.readouterr().out
+    assert "| **allennlp** | 1 | 1 | 1 (network: 1) | 0 | 0.1 |\n" in page.read_text()
+    assert "| network | W. |\n<!-- end -->\n" in page.read_text() and "old" not in page.read_text()
 
 
 def test_a_folder_that_is_no_clone_is_refused(
@@ -126,6 +133,13 @@ def test_a_folder_that_is_no_clone_is_refused(
         command.main([str(tmp_path), str(tmp_path), "--out", str(tmp_path / "out")])
     expected = f"{tmp_path} has no allennlp/ and tests/: expected a clone of its public repository."
     assert expected in capsys.readouterr().err
+
+
+def test_a_page_without_the_part_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n")
+    with pytest.raises(ValueError, match="has no line <!-- causes --> with <!-- end --> below it"):
+        report.write_part(page, "causes", "")
 
 
 def test_rooms_are_folders_and_files_of_tests(clones: tuple[Path, Path]) -> None:
