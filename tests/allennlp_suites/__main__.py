@@ -60,6 +60,8 @@ def run_missing(
 
 def make_home(home: Path, copies: dict[str, Path]) -> None:
     """Make the stand-in hub, whose vocabularies have the words of the tests, and a spaCy model."""
+    if (made := home / "made").exists():
+        return
     import transformers
 
     from tests.stand_in_hub import make_hub, make_spacy_model, words_of
@@ -68,6 +70,7 @@ def make_home(home: Path, copies: dict[str, Path]) -> None:
     texts = [copy / name for copy in copies.values() for name in ("tests", "test_fixtures")]
     make_hub(home, words_of(texts))
     make_spacy_model(home / "packages")
+    made.touch()
 
 
 def show(names: Sequence[str], out: Path, args: argparse.Namespace) -> Comparison:
