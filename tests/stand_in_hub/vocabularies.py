@@ -77,7 +77,7 @@ def unigram(folder: Path, words: Sequence[str], kind: str) -> Tokenizer:
     specials, single, pair, named = _UNIGRAM[kind]
     scores = dict.fromkeys(specials, 0.0)
     cased = (word.lower() if kind == "AlbertTokenizer" else word for word in words)
-    scores |= {f"▁{word}": -5.0 for word in cased} | {"LP": -5.0}
+    scores |= {f"▁{word}": -5.0 for word in [*cased, *CHARACTERS]} | {"LP": -5.0}
     scores |= dict.fromkeys(["▁", *CHARACTERS], -15.0)
     backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=specials.index("<unk>")))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
