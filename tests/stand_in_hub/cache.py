@@ -61,7 +61,11 @@ NAMES: dict[str, Checkpoint] = {
         {**_SMALL, "embedding_size": 12},
     ),
     "gpt2": (_GPT2_BYTES, "GPT2LMHeadModel", _GPT2),
-    "patrickvonplaten/t5-tiny-random": (_T5_PIECES, "T5ForConditionalGeneration", _T5),
+    "patrickvonplaten/t5-tiny-random": (
+        _T5_PIECES,
+        "T5ForConditionalGeneration",
+        {**_T5, "d_model": 64},
+    ),
     "roberta-base": (_ROBERTA, "RobertaForMaskedLM", _SHIFTED),
     "roberta-large": (_ROBERTA, "RobertaForMaskedLM", _SHIFTED),
     "sshleifer/bart-tiny-random": (_BART_BYTES, "BartForConditionalGeneration", _BART),
