@@ -113,10 +113,17 @@ def test_rooms_with_results_are_not_run_again(
     assert ended.value.code == 1
     assert "| allennlp/data | 1 | 1 | 1 (network: 1) | 0 | 0.1 |" in said
     assert "failed unexpectedly: models/rc as a whole\n    pytest ended with status 2" in said
+    page = tmp_path / "page.md"
+    major = command.version("transformers").partition(".")[0]
+    page.write_text(
+        f"<!-- transformers {major} -->\nold\n<!-- end -->\n<!-- causes -->\n<!-- end -->\n"
+    )
     with pytest.raises(SystemExit) as ended:
-        command.main([*arguments, "--rooms", "allennlp/data"])
+        command.main([*arguments, "--rooms", "allennlp/data", "--page", str(page)])
     assert ended.value.code == 0
     assert "Everything is as expected." in capsys.readouterr().out
+    assert "| **allennlp** | 1 | 1 | 1 (network: 1) | 0 | 0.1 |\n" in page.read_text()
+    assert "| network | W. |\n<!-- end -->\n" in page.read_text() and "old" not in page.read_text()
 
 
 def test_a_folder_that_is_no_clone_is_refused(
@@ -128,6 +135,13 @@ def test_a_folder_that_is_no_clone_is_refused(
     assert expected in capsys.readouterr().err
 
 
+def test_a_page_without_the_part_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n")
+    with pytest.raises(ValueError, match="has no line <!-- causes --> with <!-- end --> below it"):
+        report.write_part(page, "causes", "")
+
+
 def test_rooms_are_folders_and_files_of_tests(clones: tuple[Path, Path]) -> None:
     tests = clones[0] / "tests"
     (tests / "version_test.py").touch()
@@ -137,6 +151,7 @@ def test_rooms_are_folders_and_files_of_tests(clones: tuple[Path, Path]) -> None
 
 
 def test_results_are_read_with_the_suite_in_their_ids(tmp_path: Path) -> None:
-    write(tmp_path, "allennlp/data", 0, *RESULTS)
+    first = Result(RESULTS[1].test, "passed")  # and it fails when it is run again
+    write(tmp_path, "allennlp/data", 0, RESULTS[0], first, *RESULTS[1:])
     results, seconds = read(command.results_of("allennlp/data", tmp_path), "allennlp/data")
     assert (results, seconds) == (RESULTS, 6)

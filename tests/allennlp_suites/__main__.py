@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if missing := [name for name in wanted if name not in known]:
         parser.error(f"no room {', '.join(missing)}; there are: {', '.join(known)}")
     run_missing([known[name] for name in wanted], copies, out, args)
-    comparison = show(wanted, out, args.expected)
+    comparison = show(wanted, out, args)
     sys.exit(0 if comparison.as_expected else 1)
 
 
@@ -60,6 +60,8 @@ def run_missing(
 
 def make_home(home: Path, copies: dict[str, Path]) -> None:
     """Make the stand-in hub, whose vocabularies have the words of the tests, and a spaCy model."""
+    if (made := home / "made").exists():
+        return
     import transformers
 
     from tests.stand_in_hub import make_hub, make_spacy_model, words_of
@@ -68,18 +70,23 @@ def make_home(home: Path, copies: dict[str, Path]) -> None:
     texts = [copy / name for copy in copies.values() for name in ("tests", "test_fixtures")]
     make_hub(home, words_of(texts))
     make_spacy_model(home / "packages")
+    made.touch()
 
 
-def show(names: Sequence[str], out: Path, expected: Path) -> Comparison:
-    """Print the table of rooms and what is not as expected; keep both beside the results."""
+def show(names: Sequence[str], out: Path, args: argparse.Namespace) -> Comparison:
+    """Print the table of rooms and what is not as expected; write it beside the results too."""
     found = {name: rooms.read(results_of(name, out), name) for name in names}
     results = [result for part, _ in found.values() for result in part]
-    major = int(version("transformers").partition(".")[0])
-    comparison = compare(results, read_expectations(expected), transformers=major, rooms=names)
-    versions = ", ".join(f"{name} {version(name)}" for name in SHOWN)
+    major = version("transformers").partition(".")[0]
+    expectations = read_expectations(args.expected)
+    comparison = compare(results, expectations, transformers=int(major), rooms=names)
     python = f"Python {sys.version.partition(' ')[0]}"
-    text = f"{python}, {versions}\n\n{report.table(found, comparison)}\n"
+    versions = ", ".join([python, *(f"{name} {version(name)}" for name in SHOWN)])
+    text = f"{versions}:\n\n{report.table(found, comparison)}\n"
     (out / "table.md").write_text(text, encoding="utf-8")
+    if args.page:
+        report.write_part(args.page, f"transformers {major}", text)
+        report.write_part(args.page, "causes", report.causes(expectations))
     print(f"\n{text}\n{report.findings(comparison) or 'Everything is as expected.'}")
     return comparison
 
@@ -101,6 +108,7 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--fresh", action="store_true", help="run rooms again that have results")
     add("--out", type=Path, default=Path("build/allennlp-suites"), help="(default: %(default)s)")
     add("--expected", type=Path, default=HERE / "expected.toml", help="expected failures")
+    add("--page", type=Path, help="write the tables into this page, as docs/COMPATIBILITY.md")
     add("--timeout", type=int, default=300, help="seconds a test may take (default: %(default)s)")
     add(
         "--pytest", default="", help="more options of pytest, as '-n 2' or '-k \"not distributed\"'"

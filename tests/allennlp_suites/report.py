@@ -1,9 +1,11 @@
 """Tables of a run, and what was unexpected in it."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from tests.allennlp_suites.expectations import Comparison
+from tests.allennlp_suites.expectations import Comparison, Expectation
 from tests.allennlp_suites.rooms import Result
 
 
@@ -32,6 +34,29 @@ def _row(name: str, results: Sequence[Result], seconds: float, comparison: Compa
     cells = [name, outcomes["passed"], outcomes["skipped"]]
     cells += [f"{causes.total()} ({excused})" if causes else 0, unexpected, f"{seconds / 60:.1f}"]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def causes(expectations: Sequence[Expectation]) -> str:
+    """Return a markdown table of the causes of expected failures."""
+    found: dict[str, list[str]] = {}
+    for expectation in expectations:
+        found.setdefault(expectation.cause, []).append(expectation.why)
+    lines = [f"| {cause} | {' '.join(reasons)} |" for cause, reasons in found.items()]
+    return "\n".join(["| cause | what it is |", "|---|---|", *lines])
+
+
+def write_part(page: Path, name: str, text: str) -> None:
+    """Replace what stands between `<!-- name -->` and the next `<!-- end -->` of a page.
+
+    # Raises
+
+    `ValueError` : if the page has no such part.
+    """
+    before = page.read_text(encoding="utf-8")
+    part = re.compile(f"(<!-- {re.escape(name)} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    if not part.search(before):
+        raise ValueError(f"{page} has no line <!-- {name} --> with <!-- end --> below it.")
+    page.write_text(part.sub(lambda match: f"{match[1]}{text}\n", before), encoding="utf-8")
 
 
 def findings(comparison: Comparison) -> str:

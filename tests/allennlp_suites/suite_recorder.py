@@ -39,13 +39,13 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def _error(report: Any) -> str:
-    """Return the last lines of what went wrong: the type and message of the exception."""
+    """Return what went wrong: the type and message of the exception."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         return str(crash.message)[:500]
     if isinstance(report.longrepr, tuple):  # path, line and reason of a skipped test
         return str(report.longrepr[2])
-    return str(report.longrepr).strip()[-500:]
+    return (str(report.longrepr).strip().splitlines() or [""])[-1]
 
 
 def _append(line: dict[str, Any]) -> None:

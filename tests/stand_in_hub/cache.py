@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import Tokenizer
+from transformers.models.roberta import modeling_roberta
 
 from tests.stand_in_hub.vocabularies import byte_level, unigram, wordpiece
 from tests.stand_in_hub.words import words_of
@@ -60,7 +61,11 @@ NAMES: dict[str, Checkpoint] = {
         {**_SMALL, "embedding_size": 12},
     ),
     "gpt2": (_GPT2_BYTES, "GPT2LMHeadModel", _GPT2),
-    "patrickvonplaten/t5-tiny-random": (_T5_PIECES, "T5ForConditionalGeneration", _T5),
+    "patrickvonplaten/t5-tiny-random": (
+        _T5_PIECES,
+        "T5ForConditionalGeneration",
+        {**_T5, "d_model": 64},
+    ),
     "roberta-base": (_ROBERTA, "RobertaForMaskedLM", _SHIFTED),
     "roberta-large": (_ROBERTA, "RobertaForMaskedLM", _SHIFTED),
     "sshleifer/bart-tiny-random": (_BART_BYTES, "BartForConditionalGeneration", _BART),
@@ -119,5 +124,7 @@ def _write_checkpoint(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = kind(kind.config_class(vocab_size=size, **settings))
+        if architecture == "RobertaForMaskedLM":  # the real one has a pooler beside its head
+            model.roberta.pooler = modeling_roberta.RobertaPooler(model.config)
     model.save_pretrained(folder)
     torch.save(dict(model.state_dict()), folder / "pytorch_model.bin")

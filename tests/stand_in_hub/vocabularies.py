@@ -14,7 +14,7 @@ from tokenizers import (
     pre_tokenizers,
     processors,
 )
-from tokenizers.trainers import BpeTrainer, UnigramTrainer
+from tokenizers.trainers import BpeTrainer
 
 PIECES = ["Ken", "na", "Hum", "du", "Wet"]
 PIECES += ["##NL", "##nl", "##ob", "##ve", "##pty", "##mp", "##ty", "##land"]
@@ -54,7 +54,12 @@ def byte_level(folder: Path, words: Sequence[str], kind: str) -> Tokenizer:
     backend.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     texts = [f"{word} {word}" for word in [*words, "naïve"]] + ["LP " * 1000]
-    trainer = _trainer(BpeTrainer, specials, size=50_000, initial_alphabet=alphabet)
+    trainer = BpeTrainer(
+        vocab_size=50_000,
+        special_tokens=specials,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
     backend.train_from_iterator(texts, trainer)
     named = dict.fromkeys(("bos", "eos", "unk"), specials[0])
     if enclosed:
@@ -70,13 +75,15 @@ def byte_level(folder: Path, words: Sequence[str], kind: str) -> Tokenizer:
 def unigram(folder: Path, words: Sequence[str], kind: str) -> Tokenizer:
     """Write pieces of a unigram model as `AlbertTokenizer`, `T5Tokenizer` or `XLNetTokenizer`."""
     specials, single, pair, named = _UNIGRAM[kind]
-    backend = Tokenizer(models.Unigram())
+    scores = dict.fromkeys(specials, 0.0)
+    cased = (word.lower() if kind == "AlbertTokenizer" else word for word in words)
+    scores |= {f"▁{word}": -5.0 for word in [*cased, *CHARACTERS]} | {"LP": -5.0}
+    scores |= dict.fromkeys(["▁", *CHARACTERS], -15.0)
+    backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=specials.index("<unk>")))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
     if kind == "AlbertTokenizer":
         backend.normalizer = normalizers.Lowercase()
-    trainer = _trainer(UnigramTrainer, specials, unk_token="<unk>")
-    backend.train_from_iterator([" ".join(words), *words], trainer)
     extra: dict[str, Any] = {}
     if kind == "T5Tokenizer":
         extra["extra_ids"] = 100
@@ -106,10 +113,6 @@ _UNIGRAM: dict[str, tuple[list[str], str, str, dict[str, str]]] = {
         | {"pad": "<pad>", "mask": "<mask>"},
     ),
 }
-
-
-def _trainer(kind: Any, specials: Sequence[str], size: int = 8000, **others: Any) -> Any:
-    return kind(vocab_size=size, special_tokens=list(specials), show_progress=False, **others)
 
 
 def _enclosed(backend: Tokenizer, single: str, pair: str, specials: Iterable[str]) -> None:
