@@ -197,7 +197,6 @@ def test_features_are_zero_in_every_token(cutting: Cutting, unpadding: str) -> N
 
 @torch.no_grad()
 def test_cutting_leaves_the_given_texts_and_the_embedder_unchanged(roberta: Cutting) -> None:
-    """Neither the batch nor the embedder keeps a cut."""
     embedder = roberta.embedder()
     before = {key: tensor.clone() for key, tensor in roberta.texts["tokens"].items()}
     first = embedder(**roberta.texts["tokens"])
@@ -252,7 +251,6 @@ def folded(cutting: Cutting) -> TextFieldTensors:
 
 @torch.no_grad()
 def test_all_segments_of_a_text_lose_the_same_features(roberta: Cutting) -> None:
-    """A text of several segments loses one set of features."""
     embedder = roberta.embedder(max_length=8)
     texts = cut_texts(folded(roberta), embedder, "feature", 0.3, seeded())["tokens"]
     vectors = embedder(**texts)

@@ -343,7 +343,6 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
 def test_packed_attention_gives_the_same_loss_and_gradients(
     make_model: Callable, batch: dict, way: dict
 ) -> None:
-    """Packed, through reference kernels, against padded: the loss and all gradients."""
     found = []
     with as_on_a_gpu() as calls:
         for unpadding in ("none", "packed"):
@@ -381,7 +380,6 @@ def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -
 
 @pytest.mark.parametrize("unpadding", ["packed", "grouped"])
 def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: str) -> None:
-    """Loss and every gradient, against transformers' own padded pass."""
     padded, found = (
         stepped(make_model(embedder={"unpadding": way}).train(), batch)
         for way in ("none", unpadding)
@@ -392,7 +390,6 @@ def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: st
 def test_folded_spans_have_the_same_loss_packed_and_padded(
     checkpoint: Path, corpus_file: Path, make_model: Callable
 ) -> None:
-    """Long spans are folded into segments of 16 tokens."""
     indexer = PretrainedTransformerIndexer(str(checkpoint), max_length=16)
     tokenizer = PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False)
     folding = {"tokenizer": tokenizer, "token_indexers": {"tokens": indexer}}
@@ -444,7 +441,6 @@ def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> 
 def test_a_batch_without_masked_tokens_has_a_loss_and_gradients(
     make_model: Callable, batch: dict, naive: Naive
 ) -> None:
-    """The MLM term is 0, every parameter has a gradient, and MLM has no metrics."""
     model = make_model(mlm_probability=1e-12).train()
     loss, _ = stepped(model, batch)
     expected = NTXent(0.1)(naive.embed(batch["anchors"]), positives_of(naive, batch))

@@ -222,7 +222,6 @@ def test_maskable_leaves_out_special_tokens_and_padding(folder: str) -> None:
 
 
 def test_padding_changes_nothing(folder: str) -> None:
-    """A text has the same embedding alone and with padding of any id."""
     embedder = made(folder)
     ids, mask = batch_of(folder)
     row = int(mask.sum(dim=1).argmin())
@@ -465,7 +464,6 @@ def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> d
 @pytest.mark.parametrize("max_length", [None, 7, 10, 60])
 @pytest.mark.parametrize("last_layer_only", [True, False])
 def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only: bool) -> None:
-    """They agree with and without folding, for batches of long and short texts."""
     options = {"max_length": max_length, "last_layer_only": last_layer_only}
     ours, theirs = bare(folder, **options), PretrainedTransformerEmbedder(folder, **options).eval()
     for texts in (TEXTS, [TEXTS[0], "the"], ["the"]):

@@ -213,7 +213,6 @@ def test_float16_vectors_do_not_overflow() -> None:
 
 
 def test_search_never_builds_a_matrix_of_all_cosines() -> None:
-    """Measure the memory of a search in a large bank."""
     largest = []
 
     def block_of(start: int, stop: int) -> Tensor:
@@ -330,7 +329,6 @@ def test_exact_search_is_a_fallback_for_single_queries(monkeypatch: pytest.Monke
 
 
 def test_with_fixed_shapes_search_is_exact_and_without_faiss(monkeypatch: Any) -> None:
-    """Check that a search as on a GPU finds what exact search on a CPU finds."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     rows, ids = clustered(300), torch.arange(9)
     bank = approximate(rows)

@@ -115,11 +115,7 @@ def test_momentum_update(momentum: float, expected: float) -> None:
     assert all(bool((parameter == expected).all()) for parameter in target.parameters())
 
 
-def test_hard_batches_gradients_and_precision_with_a_full_queue() -> None:
-    queue = normal(5, 4, seed=7)
-    laws.assert_gradients(lambda q: moco_loss(q, views(3)[1], queue), views(3)[0])
-    laws.assert_finite(lambda x, y: moco_loss(x, y, queue))
-    laws.assert_full_precision(lambda x, y: moco_loss(x, y, queue), *views(16))
-    queries = views(3)[0].requires_grad_()
+def test_without_queries_or_keys_the_loss_is_zero_with_a_graph() -> None:
+    queue, queries = normal(5, 4, seed=7), views(3)[0].requires_grad_()
     laws.assert_zero_with_a_graph(moco_loss(queries[:0], queries[:0], queue), queries)
     laws.assert_zero_with_a_graph(moco_loss(queries, queries, queue[:0]), queries)

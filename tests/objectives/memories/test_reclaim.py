@@ -325,7 +325,6 @@ def test_all_candidates_are_judged_by_the_weights_of_one_step(
 
 
 def test_equal_texts_are_not_negatives_of_each_other() -> None:
-    """Check negatives from the bank, from the batch, and all candidates."""
     u, v = features()
     for candidates in ("bank", "batch"):
         objective = Reclaim(9, 4, num_negatives=8, candidates=candidates).double()

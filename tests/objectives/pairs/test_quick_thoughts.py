@@ -95,12 +95,6 @@ def test_rows_without_neighbours_are_only_candidates() -> None:
     assert not f.grad[2:].any() and f.grad[:2].all() and g.grad.all()
 
 
-@pytest.mark.parametrize("parity", [False, True])
-def test_gradients_of_two_documents(parity: bool) -> None:
-    documents = torch.tensor([0, 0, 0, 1])
-    laws.assert_gradients(lambda f, g: quick_thoughts_loss(f, g, documents, 2, parity), *views(4))
-
-
 def test_the_objective_takes_sentences_of_documents() -> None:
     objective = QuickThoughts(context=2)
     given = {"ids": torch.arange(4), "documents": torch.tensor([0, 0, 1, 1])}
