@@ -17,9 +17,9 @@ from declutr.objectives import FeatureBank
 from declutr.objectives.memories import bank_search, feature_bank
 from declutr.objectives.memories.bank_search import nearest_rows
 from declutr.objectives.numerics import unit
-from tests.objectives.oracles import cosine, doubles, drawn, golden, normal
+from tests.objectives.oracles import Golden, cosine, doubles, drawn, normal
 
-GOLDEN = golden("reclaim")["reclaim"]
+GOLDEN = Golden("reclaim", "reclaim")
 
 
 def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> FeatureBank:
@@ -31,10 +31,10 @@ def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> Featur
 
 @pytest.mark.parametrize("level", ["u", "v"])
 def test_golden_numbers(level: str) -> None:
-    inputs, values = GOLDEN["inputs"], GOLDEN["values"]
+    inputs, values = GOLDEN.given, GOLDEN.values
     bank, query = filled(doubles(inputs[f"bank_{level}"])), doubles([inputs[level]])
-    own = torch.tensor([GOLDEN["params"]["own_index"]])
-    slots, found = bank.nearest(query, own, GOLDEN["params"]["K"])
+    own = torch.tensor([GOLDEN.params["own_index"]])
+    slots, found = bank.nearest(query, own, GOLDEN.params["K"])
     assert slots.tolist() == [values[f"topk_{level}"]] and found.all()
     unmasked, _ = bank.nearest(query, torch.tensor([2]), 1)
     assert unmasked.item() == 0  # This is what would be found if an instance found itself.
