@@ -23,23 +23,13 @@ class AllViews(Objective):
     """An objective that takes every input and keeps it."""
 
     def forward(  # type: ignore[override]
-        self,
-        anchors: Tensor,
-        positives: Tensor,
-        projected_anchors: Tensor,
-        projected_positives: Tensor,
-        keys: Tensor,
-        target_anchors: Tensor,
-        target_positives: Tensor,
-        labels: Tensor,
-        ids: Optional[Tensor] = None,
-        documents: Optional[Tensor] = None,
-        texts: Optional[Tensor] = None,
+        self, anchors: Tensor, positives: Tensor, projected_anchors: Tensor,
+        projected_positives: Tensor, keys: Tensor, target_anchors: Tensor,
+        target_positives: Tensor, labels: Tensor, ids: Optional[Tensor] = None,
+        documents: Optional[Tensor] = None, texts: Optional[Tensor] = None,
         negatives: Optional[Tensor] = None,
-    ) -> Tensor:
-        self.given = {
-            name: value for name, value in dict(locals()).items() if name in VIEWS + OF_DATA
-        }
+    ) -> Tensor:  # fmt: skip
+        self.given = {name: value for name, value in locals().items() if name in VIEWS + OF_DATA}
         return (projected_anchors * projected_positives).sum()
 
 
@@ -108,15 +98,14 @@ def test_an_objective_gets_every_view_and_field_by_name(checkpoint: Path) -> Non
     anchors, positives = spans(1, 0), spans(2, 1)
     model(anchors, positives, labels=LABELS, ids=IDS)["loss"].backward()
     given = model._loss.given
-    own = {"anchors": embedded(model, anchors), "positives": means(embedded(model, positives))}
-    target = {
-        "anchors": by_target(model, anchors),
-        "positives": means(by_target(model, positives)),
-    }
-    for name, rows in own.items():
+    target_head = model._momentum_encoder["head"]
+    for name, rows, targets in (
+        ("anchors", embedded(model, anchors), by_target(model, anchors)),
+        ("positives", *(means(by(model, positives)) for by in (embedded, by_target))),
+    ):
         assert torch.allclose(given[name], rows, atol=1e-5)
         assert torch.allclose(given[f"projected_{name}"], model._head(rows), atol=1e-4)
-        expected = model._momentum_encoder["head"](target[name])
+        expected = target_head(targets)
         assert torch.allclose(given[f"target_{name}"], expected, atol=1e-4)
         assert not torch.allclose(expected, model._head(rows), atol=1e-2)
         assert not given[f"target_{name}"].requires_grad
@@ -143,9 +132,8 @@ def test_without_a_momentum_encoder_own_projections_are_keys_and_targets(checkpo
 def test_objectives_written_for_earlier_releases_work(checkpoint: Path) -> None:
     anchors, positives = spans(1, 0), spans(2, 1)
     expected = plain_model(checkpoint)(anchors, positives)["loss"].item()
-    assert plain_model(checkpoint, loss={"type": "any_names"})(anchors, positives)[
-        "loss"
-    ].item() == pytest.approx(expected, rel=1e-6)
+    any_names = plain_model(checkpoint, loss={"type": "any_names"})(anchors, positives)
+    assert any_names["loss"].item() == pytest.approx(expected, rel=1e-6)
     model = plain_model(checkpoint, loss={"type": "needs_and_takes"})
     loss = model(anchors, positives, ids=IDS)["loss"]
     assert loss.item() == pytest.approx(expected, rel=1e-6)

@@ -343,7 +343,6 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
 def test_packed_attention_gives_the_same_loss_and_gradients(
     make_model: Callable, batch: dict, way: dict
 ) -> None:
-    """Packed, through reference kernels, against padded: the loss and all gradients."""
     found = []
     with as_on_a_gpu() as calls:
         for unpadding in ("none", "packed"):
@@ -381,7 +380,6 @@ def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -
 
 @pytest.mark.parametrize("unpadding", ["packed", "grouped"])
 def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: str) -> None:
-    """Loss and every gradient, against transformers' own padded pass."""
     padded, found = (
         stepped(make_model(embedder={"unpadding": way}).train(), batch)
         for way in ("none", unpadding)
@@ -392,7 +390,6 @@ def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: st
 def test_folded_spans_have_the_same_loss_packed_and_padded(
     checkpoint: Path, corpus_file: Path, make_model: Callable
 ) -> None:
-    """Long spans are folded into segments of 16 tokens."""
     indexer = PretrainedTransformerIndexer(str(checkpoint), max_length=16)
     tokenizer = PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False)
     folding = {"tokenizer": tokenizer, "token_indexers": {"tokens": indexer}}
@@ -444,7 +441,6 @@ def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> 
 def test_a_batch_without_masked_tokens_has_a_loss_and_gradients(
     make_model: Callable, batch: dict, naive: Naive
 ) -> None:
-    """The MLM term is 0, every parameter has a gradient, and MLM has no metrics."""
     model = make_model(mlm_probability=1e-12).train()
     loss, _ = stepped(model, batch)
     expected = NTXent(0.1)(naive.embed(batch["anchors"]), positives_of(naive, batch))
@@ -523,10 +519,8 @@ def test_miner_selects_pairs(make_model: Callable, batch: dict, naive: Naive) ->
 
 
 def test_initializer_is_applied_last(make_model: Callable) -> None:
-    constant = {"type": "constant", "val": 0.25}
-    model = make_model(
-        feedforward=feedforward(), initializer={"regexes": [["_feedforward.*weight", constant]]}
-    )
+    regexes = [["_feedforward.*weight", {"type": "constant", "val": 0.25}]]
+    model = make_model(feedforward=feedforward(), initializer={"regexes": regexes})
     assert (model._feedforward._linear_layers[0].weight == 0.25).all()
 
 
@@ -550,48 +544,35 @@ def test_cross_batch_memory_serves_training_and_not_validation(
 # ------------------------------------------------------------------- other embedders and tokens
 
 
-INDEXERS: dict[str, Callable] = {
-    "single_id": lambda: {"tokens": SingleIdTokenIndexer()},
-    "characters": lambda: {"tokens": TokenCharactersIndexer(min_padding_length=3)},
-    "both": lambda: {
-        "tokens": SingleIdTokenIndexer(),
-        "characters": TokenCharactersIndexer("character_ids", min_padding_length=3),
-    },
-}
-_WORDS = {"type": "embedding", "embedding_dim": 12}
-_CHARACTERS = {
+CHARACTERS = {
     "type": "character_encoding",
     "embedding": {"embedding_dim": 5, "vocab_namespace": "token_characters"},
     "encoder": {"type": "cnn", "embedding_dim": 5, "num_filters": 4, "ngram_filter_sizes": [2, 3]},
 }
-_OTHER = {**_CHARACTERS, "embedding": {"embedding_dim": 5, "vocab_namespace": "character_ids"}}
-EMBEDDERS = {
-    "single_id": {"tokens": _WORDS},
-    "characters": {"tokens": _CHARACTERS},
-    "both": {"tokens": _WORDS, "characters": _OTHER},
-}
+EMBEDDERS = {"words": {"type": "embedding", "embedding_dim": 12}, "characters": CHARACTERS}
 
 
-@pytest.mark.parametrize("kind", INDEXERS)
-def test_contrast_of_any_embedder(kind: str, corpus_file: Path) -> None:
+@pytest.mark.parametrize("kinds", [["words"], ["characters"], ["words", "characters"]])
+def test_contrast_of_any_embedder(kinds: list[str], corpus_file: Path) -> None:
     """AllenNLP's own embedders on words work too. Oracle: every span embedded alone, as a text."""
     spans = {"num_anchors": 2, "num_positives": 3, "max_span_len": 20, "min_span_len": 4}
-    reader = DeCLUTRDatasetReader(token_indexers=INDEXERS[kind](), **spans)
+    indexers = {
+        "words": SingleIdTokenIndexer(),
+        "characters": TokenCharactersIndexer(min_padding_length=3),
+    }
+    reader = DeCLUTRDatasetReader(token_indexers={kind: indexers[kind] for kind in kinds}, **spans)
     loader = DeCLUTRDataLoader(reader, str(corpus_file), batch_size=4, quiet=True)
     vocab = Vocabulary.from_instances(loader.iter_instances())
     (batch,) = batches_of(reader, corpus_file, vocab=vocab)
     torch.manual_seed(0)
-    config = {
-        "type": "declutr",
-        "text_field_embedder": {"type": "basic", "token_embedders": EMBEDDERS[kind]},
-        "loss": NT_XENT,
-    }
+    embedders = {"type": "basic", "token_embedders": {kind: EMBEDDERS[kind] for kind in kinds}}
+    config = {"type": "declutr", "text_field_embedder": embedders, "loss": NT_XENT}
     model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=vocab)
 
     def alone(texts: dict) -> Tensor:
         rows = []
         for document in range(4):
-            for span in range(next(iter(texts["tokens"].values())).size(1)):
+            for span in range(next(iter(texts[kinds[0]].values())).size(1)):
                 text = {
                     name: {key: t[document, span : span + 1] for key, t in tensors.items()}
                     for name, tensors in texts.items()
@@ -614,7 +595,8 @@ def test_metrics_are_means_over_the_epoch(
 ) -> None:
     model = make_model().train(training)
     sums = {"mlm_loss": 0.0, "mlm_accuracy": 0.0}
-    contrastive, retrieval, aligned, uniform, masked = [], [], [], [], 0
+    names = ("contrastive_loss", "retrieval_accuracy", "alignment", "uniformity")
+    of_batches, masked = {name: [] for name in names}, 0
     for number, batch in enumerate(batches):
         torch.manual_seed(number)
         options = {} if training else {"generator": torch.Generator().manual_seed(13370)}
@@ -625,20 +607,15 @@ def test_metrics_are_means_over_the_epoch(
         masked += len(targets)
         anchors = naive.embed(batch["anchors"], ids if training else None)
         positives = positives_of(naive, batch)
-        contrastive.append(NTXent(0.1)(anchors, positives).item())
         similarity = torch.cosine_similarity(positives[:, None], anchors[None], dim=-1)
-        retrieval.append((similarity.argmax(1) == torch.arange(8)).double().mean().item())
-        aligned.append(alignment(anchors, positives).item())
-        uniform.append(uniformity(anchors).item())
+        right = (similarity.argmax(1) == torch.arange(8)).double().mean()
+        measures = right, alignment(anchors, positives), uniformity(anchors)
+        for name, value in zip(names, (NTXent(0.1)(anchors, positives), *measures), strict=True):
+            of_batches[name].append(value.item())
         torch.manual_seed(number)
         model(**batch)
     expected = {name: value / masked for name, value in sums.items()}
-    expected |= {
-        "contrastive_loss": sum(contrastive) / 3,
-        "retrieval_accuracy": sum(retrieval) / 3,
-        "alignment": sum(aligned) / 3,
-        "uniformity": sum(uniform) / 3,
-    }
+    expected |= {name: sum(values) / 3 for name, values in of_batches.items()}
     assert model.get_metrics() == pytest.approx(expected, abs=1e-5)
     assert model.get_metrics(reset=True) == pytest.approx(expected, abs=1e-5)
     assert model.get_metrics() == {}
@@ -665,13 +642,13 @@ def test_validation_is_deterministic_and_leaves_randomness_alone(
 ) -> None:
     """Dropout is off, masks are fixed, and the next training step draws the same numbers."""
     model = make_model(embedder={"transformer_kwargs": {}}).eval()
-    values = []
+    values = set()
     for seed in range(3):
         torch.manual_seed(seed)
         before = torch.get_rng_state()
-        values.append(model(**batch)["loss"].item())
+        values.add(model(**batch)["loss"].item())
         assert torch.equal(torch.get_rng_state(), before)
-    assert len(set(values)) == 1
+    assert len(values) == 1
     texts = {"tokens": rows_of(batch["anchors"])}
     assert torch.equal(model(texts)["embeddings"], model(texts)["embeddings"])
     model.train()
@@ -681,28 +658,23 @@ def test_validation_is_deterministic_and_leaves_randomness_alone(
 # ---------------------------------------------------------------------------------------- errors
 
 
-def single_pair(batch: dict) -> dict:
-    return {
+def test_a_training_batch_without_negatives_is_refused(make_model: Callable, batch: dict) -> None:
+    single_pair = {
         name: {"tokens": {key: t[:1, :1] for key, t in texts["tokens"].items()}}
         for name, texts in batch.items()
     }
-
-
-def test_a_training_batch_without_negatives_is_refused(make_model: Callable, batch: dict) -> None:
     model = make_model().train()
     with pytest.raises(ConfigurationError, match=r"1 anchor\(s\), so there are no negatives"):
-        model(**single_pair(batch))
-    validated = model.eval()(**single_pair(batch))  # the last batch of a validation set may be
+        model(**single_pair)
+    validated = model.eval()(**single_pair)  # the last batch of a validation set may be
     assert validated["loss"].item() == pytest.approx(model.get_metrics()["mlm_loss"], abs=1e-6)
-    assert make_model(mlm=False).eval()(**single_pair(batch)) == {}
+    assert make_model(mlm=False).eval()(**single_pair) == {}
 
 
-@pytest.mark.parametrize("mlm", [True, False])
-def test_training_without_positives_is_refused(
-    make_model: Callable, batch: dict, mlm: bool
-) -> None:
-    with pytest.raises(ConfigurationError, match=r"no positives to contrast.*num_positives"):
-        make_model(mlm=mlm).train()(anchors=batch["anchors"])
+def test_training_without_positives_is_refused(make_model: Callable, batch: dict) -> None:
+    for mlm in (True, False):
+        with pytest.raises(ConfigurationError, match=r"no positives to contrast.*num_positives"):
+            make_model(mlm=mlm).train()(anchors=batch["anchors"])
 
 
 @pytest.mark.parametrize("where", ["encoder", "head"])
@@ -841,12 +813,9 @@ def test_trains_saves_and_loads(
     loss: dict[str, Any] = NT_XENT
     if kind == "memory":
         loss = {"type": "cross_batch_memory", "loss": loss, "embedding_size": 6, "memory_size": 40}
-    config = run_config(
-        checkpoint,
-        corpus_file,
-        validation_data_path=str(corpus_file),
-        data_loader={"type": "declutr", "batch_size": 4, "shuffle": True, "drop_last": True},
-    )
+    loader = {"type": "declutr", "batch_size": 4, "shuffle": True, "drop_last": True}
+    files = {"validation_data_path": str(corpus_file), "data_loader": loader}
+    config = run_config(checkpoint, corpus_file, **files)
     config["model"]["loss"] = loss
     config["trainer"]["optimizer"]["lr"] = 1e-3
     model = train_model(Params(json.loads(json.dumps(config))), str(tmp_path / "run"), force=True)
@@ -864,8 +833,7 @@ def test_trains_saves_and_loads(
     assert set(outputs[0]) == {"embeddings", "projections"}
     for key in outputs[0]:
         assert torch.equal(outputs[0][key], outputs[1][key])
-    validation = [m(**batch)["loss"] for m in (model, loaded)]
-    assert torch.equal(*validation)
+    assert torch.equal(*(m(**batch)["loss"] for m in (model, loaded)))
     batch_of_one = {"tokens": {k: t[:1] for k, t in rows_of(batch["anchors"]).items()}}
     alone = loaded(batch_of_one)["embeddings"][0]
     assert torch.allclose(alone, outputs[1]["embeddings"][0], atol=1e-6)

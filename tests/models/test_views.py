@@ -43,18 +43,21 @@ def texts(count: int = 6, length: int = 9, seed: int = 0) -> dict:
     return {"tokens": tensors}
 
 
+def spans(seed: int = 0) -> dict:
+    """Return texts as documents of one span each."""
+    return {"tokens": {key: t[:, None] for key, t in texts(seed=seed)["tokens"].items()}}
+
+
 def seen_by(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     """Return a list to which every call of the objective adds its arguments."""
     given: list[tuple] = []
     objective = model._loss.forward
-    monkeypatch.setattr(
-        model._loss,
-        "forward",
-        lambda *views, **beside: (
-            given.append((*views, *beside.values())),
-            objective(*views, **beside),
-        )[1],
-    )
+
+    def forward(*views: Any, **beside: Any) -> Any:
+        given.append((*views, *beside.values()))
+        return objective(*views, **beside)
+
+    monkeypatch.setattr(model._loss, "forward", forward)
     return given
 
 
@@ -64,11 +67,8 @@ def test_dropout_makes_two_views_in_one_pass(
     model = model_of(checkpoint, views="dropout")
     given = seen_by(model, monkeypatch)
     passes: list[int] = []
-    embed = model._text_field_embedder.forward
-    monkeypatch.setattr(
-        model._text_field_embedder,
-        "forward",
-        lambda given: (passes.append(len(given["tokens"]["token_ids"])), embed(given))[1],
+    model._text_field_embedder.register_forward_pre_hook(
+        lambda _, given: passes.append(len(given[0]["tokens"]["token_ids"]))
     )
     loss = model(texts())["loss"]
     loss.backward()
@@ -120,10 +120,9 @@ def test_each_view_has_its_own_dropout_rate(checkpoint: Path) -> None:
     before = [part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)]
     with Rates() as rates:
         model(texts())
-    half = len(rates.layers) // 2
-    assert set(rates.layers[:half]) == {0.05} and set(rates.layers[half:]) == {0.15}
-    half = len(rates.attention) // 2
-    assert set(rates.attention[:half]) == {0.05} and set(rates.attention[half:]) == {0.15}
+    for seen in (rates.layers, rates.attention):
+        half = len(seen) // 2
+        assert set(seen[:half]) == {0.05} and set(seen[half:]) == {0.15}
     assert [p.p for p in model.modules() if isinstance(p, torch.nn.Dropout)] == before
 
 
@@ -173,18 +172,13 @@ def test_chunks_equal_the_whole_batch_with_a_pass_for_each_view(
 def test_hard_negatives_reach_objectives_that_take_them(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spans(seed: int, each: int) -> dict:
-        tensors = texts(6 * each, seed=seed)["tokens"] if each == 1 else {}
-        return {"tokens": {key: t.unflatten(0, (6, each)) for key, t in tensors.items()}}
-
+    batch = [spans(seed) for seed in range(3)]
     model = model_of(checkpoint, loss={"type": "info_nce"})
     given = seen_by(model, monkeypatch)
-    model(spans(0, 1), spans(1, 1), spans(2, 1))["loss"].backward()
-    assert len(given[0]) == 3
-    assert all(view.shape == (6, 32) for view in given[0])
-    model = model_of(checkpoint, loss={"type": "nt_xent"})
+    model(*batch)["loss"].backward()
+    assert [view.shape for view in given[0]] == 3 * [(6, 32)]
     with pytest.raises(ConfigurationError, match="hard negatives, of which NTXent makes no use"):
-        model(spans(0, 1), spans(1, 1), spans(2, 1))
+        model_of(checkpoint, loss={"type": "nt_xent"})(*batch)
 
 
 @pytest.mark.parametrize("unpadding", ["auto", "none"])
@@ -205,6 +199,9 @@ def test_cutoff_makes_the_second_view(
     assert torch.allclose(anchors, expected, atol=1e-5) is not both
     assert ((positives - expected).norm(dim=1) > 1e-2).all()
     assert ((anchors - positives).norm(dim=1) > 1e-2).all()
+
+
+TANH = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
 
 
 @pytest.mark.parametrize(
@@ -228,15 +225,7 @@ def test_cutoff_makes_the_second_view(
         ({"views": {"type": "dropout_rates", "low": 0.2, "high": 0.1}}, "low must be below high"),
         ({"views": {"type": "dropout_rates", "high": 1.0}}, r"high must lie in \[0, 1\), got 1.0"),
         (
-            {
-                "head": {"type": "projector"},
-                "feedforward": {
-                    "input_dim": 32,
-                    "num_layers": 1,
-                    "hidden_dims": 6,
-                    "activations": "tanh",
-                },
-            },
+            {"head": {"type": "projector"}, "feedforward": TANH},
             "Got feedforward and head; give one",
         ),
     ],
@@ -251,6 +240,5 @@ def test_parts_that_do_not_fit_together_are_refused(
 def test_readers_and_views_that_do_not_fit_together_are_refused(checkpoint: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'There are no positives.*"views": "dropout"'):
         model_of(checkpoint)(texts())
-    spans = {"tokens": {key: t[:, None] for key, t in texts()["tokens"].items()}}
     with pytest.raises(ConfigurationError, match="DropoutViews makes both views of the same text"):
-        model_of(checkpoint, views="dropout")(spans, spans)
+        model_of(checkpoint, views="dropout")(spans(), spans())

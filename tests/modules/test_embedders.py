@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,12 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Return a function that makes the pretrained transformer of an architecture once."""
-    made: dict[str, str] = {}
-
-    def get(family: str) -> str:
-        if family not in made:
-            made[family] = str(build(family, tmp_path_factory.mktemp(family)))
-        return made[family]
-
-    return get
+    return cache(lambda family: str(build(family, tmp_path_factory.mktemp(family))))
 
 
 @pytest.fixture(params=FAMILIES)
-def family(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def folder(family: str, folder_of: Callable[[str], str]) -> str:
-    return folder_of(family)
+def folder(request: pytest.FixtureRequest, folder_of: Callable[[str], str]) -> str:
+    return folder_of(request.param)
 
 
 @pytest.fixture
@@ -67,9 +56,10 @@ def bare(folder: Any, **options: Any) -> PretrainedTransformerEmbedderMLM:
     return made(folder, masked_language_modeling=False, **options)
 
 
-def batch_of(folder: str, texts: list[str] = TEXTS) -> tuple[Tensor, Tensor]:
+@cache
+def batch_of(folder: str) -> tuple[Tensor, Tensor]:
     """Return token ids and mask, both `(N, L)`, with padding."""
-    short = [texts[0], *(text[: 20 + 5 * i] for i, text in enumerate(texts[1:]))]
+    short = [TEXTS[0], *(text[: 20 + 5 * i] for i, text in enumerate(TEXTS[1:]))]
     encoded = AutoTokenizer.from_pretrained(folder)(short, padding=True, return_tensors="pt")
     return encoded["input_ids"], encoded["attention_mask"].bool()
 
@@ -100,10 +90,12 @@ def summed_loss(embedder: Any, vectors: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("with_head", [True, False])
 def test_embeds_like_the_bare_transformer(folder: str, with_head: bool) -> None:
-    embedder = made(folder, masked_language_modeling=with_head)
-    ids, mask = batch_of(folder)
+    embedder, (ids, mask) = made(folder, masked_language_modeling=with_head), batch_of(folder)
     expected = reference(folder, with_head=False)(input_ids=ids, attention_mask=mask.long())
     vectors = embedder(ids, mask)
+    if not with_head:  # A bare encoder has no parameter to spare.
+        vectors.pow(2).mean().backward()
+        assert [name for name, p in embedder.named_parameters() if p.grad is None] == []
     assert vectors.dtype == torch.float32 and vectors.shape == (*ids.shape, 16)
     assert embedder.get_output_dim() == 16
     assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
@@ -192,12 +184,6 @@ def test_every_parameter_gets_a_gradient(folder: str, nothing_masked: bool) -> N
         assert all(value.dtype == torch.float32 and value.shape == () for value in values)
 
 
-def test_bare_encoder_has_no_parameter_to_spare(folder: str) -> None:
-    embedder = bare(folder)
-    embedder(*batch_of(folder)).pow(2).mean().backward()
-    assert [name for name, p in embedder.named_parameters() if p.grad is None] == []
-
-
 # ------------------------------------------------------------------------------------- positions
 
 
@@ -210,21 +196,11 @@ def test_texts_longer_than_the_transformer_allows_are_refused(folder: str) -> No
         embedder(ids, torch.ones_like(ids, dtype=torch.bool))
 
 
-def test_maskable_leaves_out_special_tokens_and_padding(folder: str) -> None:
-    ids, mask = batch_of(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    expected = [
-        [bool(m) and i not in tokenizer.all_special_ids for i, m in zip(row, on, strict=True)]
-        for row, on in zip(ids.tolist(), mask.tolist(), strict=True)
-    ]
-    assert PretrainedTransformerEmbedderMLM(folder).maskable(ids, mask).tolist() == expected
-    assert any(map(any, expected)) and not all(map(all, expected))
-
-
-def test_padding_changes_nothing(folder: str) -> None:
-    """A text has the same embedding alone and with padding of any id."""
-    embedder = made(folder)
-    ids, mask = batch_of(folder)
+def test_padding_changes_nothing_and_cannot_be_masked(folder: str) -> None:
+    embedder, (ids, mask) = made(folder), batch_of(folder)
+    special = torch.isin(ids, torch.tensor(AutoTokenizer.from_pretrained(folder).all_special_ids))
+    assert torch.equal(embedder.maskable(ids, mask), mask & ~special)
+    assert (mask & ~special).any() and (mask & special).any()
     row = int(mask.sum(dim=1).argmin())
     length = int(mask[row].sum())
     assert length < ids.size(1)
@@ -268,18 +244,16 @@ def test_half_precision_checkpoints_load_in_float32(bert: str, tmp_path: Path) -
         assert {p.dtype for p in embedder.parameters()} == {torch.float32}
 
 
-def test_frozen_parameters(bert: str) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(bert, train_parameters=False)
-    assert not any(parameter.requires_grad for parameter in embedder.parameters())
-    assert not embedder(*batch_of(bert)).requires_grad
-
-
 @pytest.mark.parametrize("eval_mode", [True, False])
-def test_eval_mode_keeps_dropout_off(bert: str, eval_mode: bool) -> None:
-    embedder = PretrainedTransformerEmbedderMLM(bert, eval_mode=eval_mode).train()
-    ids, mask = batch_of(bert)
+def test_eval_mode_keeps_dropout_off_and_parameters_may_be_frozen(
+    bert: str, eval_mode: bool
+) -> None:
+    embedder = made(bert, eval_mode=eval_mode, train_parameters=False).train()
     assert embedder.training and embedder.transformer_model.training is not eval_mode
-    assert torch.equal(embedder(ids, mask), embedder(ids, mask)) is eval_mode
+    first, second = (embedder(*batch_of(bert)) for _ in range(2))
+    assert torch.equal(first, second) is eval_mode
+    assert not any(parameter.requires_grad for parameter in embedder.parameters())
+    assert not first.requires_grad
 
 
 def set_mix(embedder: Any) -> Tensor:
@@ -465,7 +439,6 @@ def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> d
 @pytest.mark.parametrize("max_length", [None, 7, 10, 60])
 @pytest.mark.parametrize("last_layer_only", [True, False])
 def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only: bool) -> None:
-    """They agree with and without folding, for batches of long and short texts."""
     options = {"max_length": max_length, "last_layer_only": last_layer_only}
     ours, theirs = bare(folder, **options), PretrainedTransformerEmbedder(folder, **options).eval()
     for texts in (TEXTS, [TEXTS[0], "the"], ["the"]):

@@ -15,15 +15,11 @@ from declutr.inference.encoder import Encoder
 from declutr.modules.heads import MomentumEncoder
 from declutr.objectives import symmetric_byol_loss
 from tests.conftest import run_config
-from tests.models.test_views import model_of, seen_by, texts
+from tests.models.test_views import model_of, seen_by, spans
 from tests.objectives.waits import NeverWaits
 
 HEAD = {"type": "projector", "hidden_dims": [12, 8]}
 MOCO = {"type": "moco", "embedding_size": 8, "queue_size": 20}
-
-
-def spans(seed: int) -> dict:
-    return {"tokens": {key: t[:, None] for key, t in texts(seed=seed)["tokens"].items()}}
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +29,27 @@ def doubles(values: Any) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-@cache
-def golden(family: str) -> dict[str, Any]:
-    """Load the golden numbers of a family of objectives."""
-    return json.loads((FIXTURES / f"golden_{family}.json").read_text())
+class Golden:
+    """An entry of golden numbers of a family of objectives: what is given, and values of it."""
 
+    def __init__(self, family: str, name: str) -> None:
+        entry = json.loads((FIXTURES / f"golden_{family}.json").read_text())[name]
+        self.given, self.values, self.params = (
+            entry.get(part) for part in ("inputs", "values", "params")
+        )
 
-def golden_inputs(entry: dict[str, Any], *names: str) -> list[Tensor]:
-    """Return the inputs of a golden entry in float64, and labels as integers."""
-    inputs = entry["inputs"]
-    return [
-        torch.tensor(inputs[name]).long() if name == "labels" else doubles(inputs[name])
-        for name in names
-    ]
+    def inputs(self, *names: str) -> list[Tensor]:
+        """Return inputs in float64, and labels as integers."""
+        return [
+            torch.tensor(self.given[name]).long() if name == "labels" else doubles(self.given[name])
+            for name in names
+        ]
 
-
-def assert_golden(entry: dict[str, Any], found: dict[str, Any]) -> None:
-    """Compare numbers with the golden values of the same names, to 1e-9."""
-    values = {name: entry["values"][name] for name in found}
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(values, abs=1e-9)
+    def check(self, found: dict[str, Any]) -> None:
+        """Compare numbers with the golden values of the same names, to 1e-9."""
+        values = {name: self.values[name] for name in found}
+        numbers = {name: float(value) for name, value in found.items()}
+        assert numbers == pytest.approx(values, abs=1e-9)
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

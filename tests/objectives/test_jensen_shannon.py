@@ -9,19 +9,10 @@ from torch import Tensor
 
 from declutr.objectives.distances import jensen_shannon
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    assert_reductions,
-    doubles,
-    drawn,
-    golden,
-    golden_inputs,
-    normal,
-    views,
-)
+from tests.objectives.oracles import Golden, assert_reductions, doubles, drawn, normal, views
 
-GOLDEN = golden("cutoff")["cutoff_js"]
-P, Q = golden_inputs(GOLDEN, "logits_original", "logits_augmented")
+GOLDEN = Golden("cutoff", "cutoff_js")
+P, Q = GOLDEN.inputs("logits_original", "logits_augmented")
 
 
 def naive_terms(p: Tensor, q: Tensor) -> list[float]:
@@ -36,8 +27,8 @@ def naive_terms(p: Tensor, q: Tensor) -> list[float]:
 
 def test_golden_numbers() -> None:
     value = jensen_shannon(P, Q)
-    assert_golden(GOLDEN, {"js_true": value})
-    assert abs(value.item() - GOLDEN["values"]["js_reference_code_reversed"]) > 1e-4
+    GOLDEN.check({"js_true": value})
+    assert abs(value.item() - GOLDEN.values["js_reference_code_reversed"]) > 1e-4
 
 
 @drawn(100, n=st.integers(0, 6), classes=st.integers(1, 5), scale=st.floats(0.1, 20))

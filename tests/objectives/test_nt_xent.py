@@ -10,23 +10,14 @@ from pytorch_metric_learning import losses, reducers
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from declutr.objectives import (
-    NTXent,
-    PairMarginMiner,
-    SupCon,
-    nt_xent,
-    nt_xent_loss,
-    sup_con_loss,
-)
+from declutr.objectives import NTXent, PairMarginMiner, SupCon, nt_xent, nt_xent_loss, sup_con_loss
 from tests.objectives import laws
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     cosine,
     doubles,
     drawn,
-    golden,
-    golden_inputs,
     log_sum_exp,
     mean,
     normal,
@@ -34,8 +25,8 @@ from tests.objectives.oracles import (
     some_labels,
 )
 
-GOLDEN, SUP_CON = golden("objectives")["ntxent_declutr"], golden("pairs")["supcon"]
-X, LABELS = golden_inputs(SUP_CON, "x", "labels")
+GOLDEN, SUP_CON = Golden("objectives", "ntxent_declutr"), Golden("pairs", "supcon")
+X, LABELS = SUP_CON.inputs("x", "labels")
 
 
 def views(pairs: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> list:
@@ -58,11 +49,10 @@ def naive_terms(rows: Tensor, tau: float, others: list[Tensor] | None = None) ->
 
 
 def test_golden_numbers() -> None:
-    anchors, raw = golden_inputs(GOLDEN, "anchors", "positives")
-    positives, values = raw.mean(dim=1), GOLDEN["values"]
+    anchors, raw = GOLDEN.inputs("anchors", "positives")
+    positives, values = raw.mean(dim=1), GOLDEN.values
     assert torch.allclose(positives, doubles(values["mean_positive"]))
-    assert_golden(
-        GOLDEN,
+    GOLDEN.check(
         {
             f"tau{tau}_{reduction}": NTXent(tau, reduction)(anchors, positives)
             for tau in (0.05, 0.5)
@@ -73,19 +63,19 @@ def test_golden_numbers() -> None:
     unit = torch.nn.functional.normalize(raw, dim=-1).mean(dim=1)
     assert NTXent(0.5)(anchors, unit).item() == pytest.approx(wrong, abs=1e-7)
     assert abs(NTXent(0.5)(anchors, positives).item() - wrong) > 1e-2
-    x, y = golden_inputs(golden("objectives")["align_uniform"], "x", "y")
-    of_classes = golden("objectives")["supcon"]
-    assert_golden(of_classes, {"ntxent_equality_unique_labels_tau0.5": NTXent(0.5)(x, y)})
+    x, y = Golden("objectives", "align_uniform").inputs("x", "y")
+    of_classes = Golden("objectives", "supcon")
+    of_classes.check({"ntxent_equality_unique_labels_tau0.5": NTXent(0.5)(x, y)})
 
 
 def test_golden_numbers_of_sup_con() -> None:
     found = {f"tau{tau}_mean": sup_con_loss(X, LABELS, tau) for tau in (0.1, 0.5)}
     found["tau0.5_sum"] = total = sup_con_loss(X, LABELS, 0.5, "sum")
     unique = sup_con_loss(X, torch.arange(4).repeat(2), 0.5)
-    assert_golden(SUP_CON, {**found, "ntxent_equality_unique_labels_tau0.5": unique})
-    scaled = SUP_CON["values"]["tau0.1_mean_x_(0.1/0.07)_reference_code"]
+    SUP_CON.check({**found, "ntxent_equality_unique_labels_tau0.5": unique})
+    scaled = SUP_CON.values["tau0.1_mean_x_(0.1/0.07)_reference_code"]
     assert abs(found["tau0.1_mean"].item() - scaled) > 1
-    misprinted = SUP_CON["values"]["tau0.5_sum_survey_literal_normaliser_WRONG"]
+    misprinted = SUP_CON.values["tau0.5_sum_survey_literal_normaliser_WRONG"]
     assert abs(total.item() - misprinted) > 1e-2
 
 

@@ -36,6 +36,10 @@ def built(name: str | None, **settings: Any) -> Objective:
             "CrossBatchMemory",
             {"temperature": 0.1, "reduction": "mean"},  # for the run's record
         ),
+        ("contrastive", {}, "Contrastive", {"margin": 1.0, "normalize_embeddings": False}),
+        ("lifted_structured", {}, "LiftedStructured", {"margin": 1.0, "hinge": False}),
+        ("soft_nearest_neighbours", {}, "SoftNearestNeighbours", {"temperature": 1.0}),
+        ("triplet", {}, "Triplet", {"margin": 1.0, "squared": False}),
         ("align_uniform", {"t": 3}, "AlignUniform", {"min_pairs": 2, "t": 3}),
         ("barlow_twins", {"redundancy_weight": 0.1}, "BarlowTwins", {"redundancy_weight": 0.1}),
         ("byol", {"reduction": "sum"}, "BYOL", {"min_pairs": 1, "reduction": "sum"}),

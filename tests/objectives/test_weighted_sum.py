@@ -55,13 +55,6 @@ def test_equals_the_weighted_sum_of_its_terms() -> None:
     laws.assert_same_gradients(loss, expected[0] + 0.5 * expected[1], *batch)
 
 
-def test_gradients_hard_batches_and_precision() -> None:
-    laws.assert_gradients(two(), *views(4))
-    laws.assert_finite(two())
-    terms = sum_of(AlignUniform(), BarlowTwins(), weights=(2.0, 1.0))
-    laws.assert_full_precision(terms, *views(16))
-
-
 def test_names_are_given_or_registered_and_differ() -> None:
     class Mine(NTXent):
         """A class that is not registered, whose name is that of the class."""

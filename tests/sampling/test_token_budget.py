@@ -106,13 +106,10 @@ def test_cuts_equal_a_plain_loop():
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_equal_documents_make_equal_batches(processes):
+def test_equal_documents_make_equal_batches_and_sums_do_not_overflow(processes):
     lengths = np.full(64, 10)
     batches = BudgetBatches(Counted(), lengths, np.arange(64), 160 // processes, processes)
     assert batches.cuts(np.arange(64)).tolist() == [0, 16, 32, 48, 64]
-
-
-def test_sums_do_not_overflow():
     lengths = np.full(5, 2**40)
     batches = BudgetBatches(Counted(), lengths, np.arange(5), 2**41)
     assert len(batches) == 2 and batches.cuts(np.arange(5)).tolist() in ([0, 2, 5], [0, 3, 5])

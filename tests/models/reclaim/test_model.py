@@ -64,6 +64,12 @@ def gradients(model: torch.nn.Module, loss: torch.Tensor) -> dict[str, torch.Ten
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
+def assert_same_tensors(found: dict, expected: dict, atol: float = 0.0) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.allclose(found[name], value, rtol=0, atol=atol), name
+
+
 def test_adds_its_term_in_training(case: tuple) -> None:
     """The loss is the sum of the task loss and the objective on features computed by hand."""
     config, vocab, batch = case
@@ -113,8 +119,7 @@ def test_a_weight_of_zero_leaves_the_gradients_of_the_task(case: tuple) -> None:
     torch.manual_seed(1)
     own = gradients(task, task(**without_ids(batch))["loss"])
     assert own
-    for name, gradient in own.items():
-        assert torch.equal(whole[f"model.{name}"], gradient), name
+    assert_same_tensors({name: whole.get(f"model.{name}") for name in own}, own)
 
 
 def test_outside_training_it_is_the_task_model(
@@ -129,17 +134,12 @@ def test_outside_training_it_is_the_task_model(
     before = copy.deepcopy(model.state_dict())
     for given in (batch, without_ids(batch)):
         output, expected = model(**given), task(**without_ids(batch))
-        assert output.keys() == expected.keys()
-        for name, value in expected.items():
-            assert torch.equal(output[name], value), name
+        assert_same_tensors(output, expected)
     assert hooked == []
-    for name, value in before.items():
-        assert torch.equal(value, model.state_dict()[name]), name
+    assert_same_tensors(model.state_dict(), before)
     assert model.get_metrics() == task.get_metrics()
-    assert (
-        model.make_output_human_readable(output).keys()
-        == task.make_output_human_readable(expected).keys()
-    )
+    readable = task.make_output_human_readable(expected)
+    assert model.make_output_human_readable(output).keys() == readable.keys()
 
 
 def test_metrics_have_the_unweighted_term_in_training_only(plain: tuple) -> None:
@@ -303,15 +303,13 @@ def test_trains_and_resumes_bit_for_bit(run: Path, tmp_path: Path, checkpoint: P
     file = folder / "config.json"
     file.write_text(file.read_text().replace('"num_epochs": 1', '"num_epochs": 2'))
     train_as_in_a_new_process(json.loads(file.read_text()), folder, recover=True)
-    expected = load_archive(run / "model.tar.gz", weights_file=str(newest(run))).model.state_dict()
-    resumed = load_archive(
-        run / "model.tar.gz", weights_file=str(newest(folder))
-    ).model.state_dict()
+    expected, resumed = (
+        load_archive(run / "model.tar.gz", weights_file=str(newest(each))).model.state_dict()
+        for each in (run, folder)
+    )
     assert int(expected["_objective.steps"]) == 4
     assert bool(expected["_objective.u_bank.visited"].all())
-    assert expected.keys() == resumed.keys()
-    for name, value in expected.items():
-        assert torch.equal(resumed[name], value), name
+    assert_same_tensors(resumed, expected)
 
 
 def newest(run: Path) -> Path:
@@ -325,9 +323,7 @@ def test_an_archive_also_loads_as_the_task_model(run: Path, tmp_path: Path) -> N
     assert type(whole) is ReclaimModel and int(whole._objective.steps) > 0
     bare = load_archive(archive, overrides={"model.bare": True}).model
     assert type(bare) is BasicClassifier
-    assert list(bare.state_dict()) == list(whole.model.state_dict())
-    for name, value in bare.state_dict().items():
-        assert torch.equal(whole.model.state_dict()[name], value), name
+    assert_same_tensors(whole.model.state_dict(), bare.state_dict())
     not_bare = load_archive(archive, overrides={"model.bare": False}).model
     assert type(not_bare) is ReclaimModel
 
@@ -357,18 +353,19 @@ def test_a_task_model_without_a_predictor_gets_the_plain_one(tmp_path: Path) -> 
 # --------------------------------------------------------------------------- several processes
 
 
+def rows_of(batch: dict[str, Any], rows: slice) -> dict[str, Any]:
+    return {
+        name: field[rows] if isinstance(field, torch.Tensor) else rows_of(field, rows)
+        for name, field in batch.items()
+    }
+
+
 def steps(config: dict, vocab: Vocabulary, batch: dict[str, Any]) -> dict[str, Any]:
     """Two steps in float64 on this process's share of a batch, and what they leave behind."""
     model = build(config, vocab).double()
     trained = DistributedDataParallel(model) if is_distributed() else model
     size = -(-len(batch["ids"]) // world_size())  # the last process may have fewer
-    part = slice(process_rank() * size, (process_rank() + 1) * size)
-    share = {
-        name: field[part]
-        if isinstance(field, torch.Tensor)
-        else {"tokens": {key: tensor[part] for key, tensor in field["tokens"].items()}}
-        for name, field in batch.items()
-    }
+    share = rows_of(batch, slice(process_rank() * size, (process_rank() + 1) * size))
     found = []
     for _ in range(2):
         output = trained(**share)
@@ -388,31 +385,24 @@ def test_two_processes_equal_one(plain: tuple) -> None:
     for result in two_processes.run(steps, config, vocab, batch):
         assert result["reclaim_loss"] == pytest.approx(expected["reclaim_loss"], rel=1e-12)
         for one, two in zip(expected["gradients"], result["gradients"], strict=True):
-            assert one.keys() == two.keys()
-            for name, gradient in one.items():
-                assert torch.allclose(two[name], gradient, atol=1e-12), name
-        for name, value in expected["state"].items():
-            assert torch.allclose(result["state"][name], value, atol=1e-12), name
+            assert_same_tensors(two, one, atol=1e-12)
+        assert_same_tensors(result["state"], expected["state"], atol=1e-12)
 
 
 @pytest.mark.slow
 def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
     """The last batches of an epoch differ in size. Both processes give the critic all rows."""
     vocab, batch = plain
-    five: dict[str, Any] = {name: part for name, part in batch.items() if name != "tokens"}
-    five = {name: part[:5] for name, part in five.items()}
-    five["tokens"] = {"tokens": {key: t[:5] for key, t in batch["tokens"]["tokens"].items()}}
+    five = rows_of(batch, slice(5))
     config = reclaim(classifier(), weight=1.0)
     expected = steps(config, vocab, five)
     for result in two_processes.run(steps, config, vocab, five):
         assert result["reclaim_loss"] == pytest.approx(expected["reclaim_loss"], rel=1e-12)
-        for name, value in expected["state"].items():
-            assert torch.allclose(result["state"][name], value, atol=1e-12), name
-        for one, two in zip(expected["gradients"], result["gradients"], strict=True):
-            critic = [name for name in one if "critic" in name]
-            assert len(critic) == 10
-            for name in critic:
-                assert torch.allclose(two[name], one[name], atol=1e-12), name
+        assert_same_tensors(result["state"], expected["state"], atol=1e-12)
+        for gradients_of_both in zip(expected["gradients"], result["gradients"], strict=True):
+            one, two = ({n: g for n, g in of.items() if "critic" in n} for of in gradients_of_both)
+            assert len(one) == 10
+            assert_same_tensors(two, one, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------ mistakes
@@ -434,18 +424,16 @@ def test_wrong_settings_are_refused(plain: tuple, changes: dict, message: str) -
 def test_batches_without_ids_or_loss_are_refused(plain: tuple) -> None:
     vocab, batch = plain
     model = build(reclaim(classifier()), vocab)
-    with pytest.raises(
-        ConfigurationError, match=r"needs 'ids', the row .* readers \"glue\", .* \"text_lines\""
-    ):
+    readers = r"needs 'ids', the row .* readers \"glue\", .* \"text_lines\""
+    with pytest.raises(ConfigurationError, match=readers):
         model(**without_ids(batch))
     for ids in (batch["ids"].unsqueeze(1), batch["ids"].float()):
         with pytest.raises(ConfigurationError, match=r"Expected ids \(n,\) of whole numbers"):
             model(**{**batch, "ids": ids})
     with pytest.raises(ConfigurationError, match="BasicClassifier gave no 'loss', but logits, pr"):
         model(tokens=batch["tokens"], ids=batch["ids"])
-    with pytest.raises(
-        ConfigurationError, match=r"gave a tensor \(6, 4\), expected vectors \(4, d"
-    ):
+    vectors = r"gave a tensor \(6, 4\), expected vectors \(4, d"
+    with pytest.raises(ConfigurationError, match=vectors):
         model(**{**batch, "ids": batch["ids"][:4]})
     with pytest.raises(ValueError, match="Expected ids from 0 to 5"):
         model(**{**batch, "ids": batch["ids"] + 100})

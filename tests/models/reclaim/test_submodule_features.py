@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
 from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
@@ -64,10 +65,14 @@ def feature(*outputs: Any, width: int = 2, instances: int = 2, **batch: Any) -> 
 # ----------------------------------------------------------------------------------- the names
 
 
+@pytest.fixture
+def vocab(tmp_path: Path, checkpoint: Path) -> Vocabulary:
+    return read_batch(tmp_path, reader_config(checkpoint))[0]
+
+
 def test_default_names_are_the_pooler_and_the_word_embeddings(
-    tmp_path: Path, checkpoint: Path
+    vocab: Vocabulary, checkpoint: Path
 ) -> None:
-    vocab, _ = read_batch(tmp_path, reader_config(checkpoint))
     model = build(classifier(checkpoint), vocab)
     assert (pooler_name(model), word_embeddings_name(model)) == ("_seq2vec_encoder", WORDS)
     model = build(classifier(), vocab)
@@ -84,8 +89,7 @@ def test_default_names_are_the_pooler_and_the_word_embeddings(
             find(torch.nn.Linear(2, 2))
 
 
-def test_unknown_names_get_suggestions(tmp_path: Path, checkpoint: Path) -> None:
-    vocab, _ = read_batch(tmp_path, reader_config(checkpoint))
+def test_unknown_names_get_suggestions(vocab: Vocabulary, checkpoint: Path) -> None:
     model = build(classifier(checkpoint), vocab)
     assert require_submodule(model, WORDS, "v") is model.get_submodule(WORDS)
     with pytest.raises(ConfigurationError) as caught:
@@ -102,9 +106,8 @@ def test_unknown_names_get_suggestions(tmp_path: Path, checkpoint: Path) -> None
 
 
 def test_the_width_is_that_of_the_submodule_or_must_be_given(
-    tmp_path: Path, checkpoint: Path
+    vocab: Vocabulary, checkpoint: Path
 ) -> None:
-    vocab, _ = read_batch(tmp_path, reader_config(checkpoint))
     model = build(classifier(checkpoint), vocab)
     embedder = model._text_field_embedder
     known = [embedder, model.get_submodule(WORDS), embedder.token_embedder_tokens.transformer_model]
@@ -193,10 +196,8 @@ def test_word_embeddings_do_not_depend_on_unpadding(
 
 def test_word_embeddings_of_segments(tmp_path: Path, checkpoint: Path) -> None:
     folded = transformer(checkpoint, max_length=6)
-    embedder = {"token_embedders": {"tokens": folded}}
-    vocab, batch = read_batch(
-        tmp_path, reader_config(checkpoint, token_indexers={"tokens": folded})
-    )
+    embedder, indexers = {"token_embedders": {"tokens": folded}}, {"tokens": folded}
+    vocab, batch = read_batch(tmp_path, reader_config(checkpoint, token_indexers=indexers))
     assert batch["tokens"]["tokens"]["segment_concat_mask"].size(1) > 6
     model = build(classifier(checkpoint, text_field_embedder=embedder), vocab)
     words_agree(model, batch, [batch["tokens"]])
@@ -247,8 +248,5 @@ def words_agree(model: Any, batch: dict[str, Any], fields: list[dict[str, Any]])
 def test_outputs_that_are_no_features_are_refused(outputs: list, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         feature(*outputs, tokens=texts([3, 1]))
-
-
-def test_token_embeddings_without_a_text_field_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="has that shape: it has none"):
         feature(torch.ones(2, 4, 2), label=torch.zeros(2))

@@ -3,6 +3,7 @@
 import copy
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from declutr.objectives import FeatureBank
 from declutr.objectives.memories import bank_search, feature_bank
 from declutr.objectives.memories.bank_search import nearest_rows
 from declutr.objectives.numerics import unit
-from tests.objectives.oracles import cosine, doubles, drawn, golden, normal
+from tests.objectives.oracles import Golden, cosine, doubles, drawn, normal
 
-GOLDEN = golden("reclaim")["reclaim"]
+GOLDEN = Golden("reclaim", "reclaim")
 
 
 def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> FeatureBank:
@@ -30,10 +31,10 @@ def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> Featur
 
 @pytest.mark.parametrize("level", ["u", "v"])
 def test_golden_numbers(level: str) -> None:
-    inputs, values = GOLDEN["inputs"], GOLDEN["values"]
+    inputs, values = GOLDEN.given, GOLDEN.values
     bank, query = filled(doubles(inputs[f"bank_{level}"])), doubles([inputs[level]])
-    own = torch.tensor([GOLDEN["params"]["own_index"]])
-    slots, found = bank.nearest(query, own, GOLDEN["params"]["K"])
+    own = torch.tensor([GOLDEN.params["own_index"]])
+    slots, found = bank.nearest(query, own, GOLDEN.params["K"])
     assert slots.tolist() == [values[f"topk_{level}"]] and found.all()
     unmasked, _ = bank.nearest(query, torch.tensor([2]), 1)
     assert unmasked.item() == 0  # This is what would be found if an instance found itself.
@@ -212,7 +213,6 @@ def test_float16_vectors_do_not_overflow() -> None:
 
 
 def test_search_never_builds_a_matrix_of_all_cosines() -> None:
-    """Measure the memory of a search in a large bank."""
     largest = []
 
     def block_of(start: int, stop: int) -> Tensor:
@@ -230,15 +230,22 @@ def test_search_never_builds_a_matrix_of_all_cosines() -> None:
 # ------------------------------------------------------------------------------------ approximate
 
 
-def clustered(count: int, seed: int = 0) -> Tensor:
-    centres = normal(20, 16, seed=seed)
-    return (centres[torch.arange(count) % 20] + normal(count, 16, seed=seed + 1) / 3).float()
+needs_faiss = pytest.mark.skipif(find_spec("faiss") is None, reason="faiss is an extra")
 
 
+def clustered(count: int) -> Tensor:
+    """Draw rows around 20 centres, the centre of a row being its number modulo 20."""
+    return (normal(20, 16)[torch.arange(count) % 20] + normal(count, 16, seed=1) / 3).float()
+
+
+def approximate(rows: Tensor, texts: Tensor | None = None) -> FeatureBank:
+    return filled(rows, texts, search="approximate", approximate_from=len(rows) * 2 // 3)
+
+
+@needs_faiss
 def test_approximate_search_finds_most_slots_and_reports_recall() -> None:
-    pytest.importorskip("faiss")
     rows, ids = clustered(1500), torch.arange(30)
-    bank = filled(rows, search="approximate", approximate_from=1000)
+    bank = approximate(rows)
     assert bank.recall is None
     slots, found = bank.nearest(rows[:30], ids, 10)
     assert bank.recall is not None and bank.recall >= 0.9
@@ -250,8 +257,8 @@ def test_approximate_search_finds_most_slots_and_reports_recall() -> None:
     assert (cosines.diff(dim=1) <= 1e-6).all()  # the nearest first, by what slots hold now
 
 
+@needs_faiss
 def test_search_is_exact_while_few_slots_are_eligible_and_the_index_is_rebuilt() -> None:
-    pytest.importorskip("faiss")
     rows = clustered(600)
     bank = FeatureBank(600, 16, search="approximate", approximate_from=500, rebuild_every=2)
     bank.update(torch.arange(500), rows[:500])
@@ -268,11 +275,11 @@ def test_search_is_exact_while_few_slots_are_eligible_and_the_index_is_rebuilt()
     assert bank._index is not first
 
 
+@needs_faiss
 def test_approximate_search_finds_no_slot_that_is_ruled_out() -> None:
-    pytest.importorskip("faiss")
     rows, ids = clustered(300), torch.arange(4)
     keys = torch.arange(300) % 7
-    bank = filled(rows, keys, search="approximate", approximate_from=10)
+    bank = approximate(rows, keys)
     among = torch.arange(300) % 2 == 0
     slots, found = bank.nearest(rows[:4], ids, 20, keys[:4], among)
     for i in range(4):
@@ -281,11 +288,11 @@ def test_approximate_search_finds_no_slot_that_is_ruled_out() -> None:
         assert i not in mine.tolist()
 
 
+@needs_faiss
 def test_approximate_search_finds_k_slots_if_there_are_k() -> None:
     """Search more lists than `tune` chose, and all slots where candidates are ruled out."""
-    pytest.importorskip("faiss")
     rows, ids = clustered(1500), torch.arange(4)
-    bank = filled(rows, search="approximate", approximate_from=1000)
+    bank = approximate(rows)
     bank.nearest(rows[:4], ids, 3)  # tunes
     assert bank._index is not None
     bank._index._index.nprobe = 1
@@ -299,16 +306,14 @@ def test_approximate_search_finds_k_slots_if_there_are_k() -> None:
     assert found.all()
 
 
-def test_exact_search_is_a_fallback_for_single_queries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@needs_faiss
+def test_exact_search_is_a_fallback_for_single_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that only queries without enough candidates are compared with all slots.
 
     A mask for all queries would be as large as the matrix that `BLOCK` avoids.
     """
-    pytest.importorskip("faiss")
     rows, ids, keys = clustered(1500), torch.arange(64), torch.arange(1500) % 50
-    bank = filled(rows, keys, search="approximate", approximate_from=1000)
+    bank = approximate(rows, keys)
     among = torch.arange(1500) % 20 != 3  # not the cluster of four of the queries
     expected, there = filled(rows, keys).nearest(rows[:64], ids, 10, keys[:64], among)
     exactly, queries = FeatureBank._exactly, []
@@ -323,26 +328,19 @@ def test_exact_search_is_a_fallback_for_single_queries(
     assert torch.equal(slots[3::20], expected[3::20])
 
 
-def test_with_fixed_shapes_search_is_exact_and_without_faiss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Check that a search as on a GPU finds what exact search on a CPU finds."""
+def test_with_fixed_shapes_search_is_exact_and_without_faiss(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     rows, ids = clustered(300), torch.arange(9)
-    bank = filled(rows, search="approximate", approximate_from=10)
+    bank = approximate(rows)
     assert not bank.fixed_shapes
     bank.fixed_shapes = True
     slots, found = bank.nearest(rows[:9], ids, 20)
     expected, there = filled(rows).nearest(rows[:9], ids, 20)
     assert torch.equal(slots, expected) and torch.equal(found, there)
     assert bank.recall is None
-
-
-def test_without_faiss_approximate_search_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    bank = filled(clustered(20), search="approximate", approximate_from=10)
+    bank.fixed_shapes = False
     with pytest.raises(ConfigurationError, match=r'faiss-cpu, which is not .* search to "exact"'):
-        bank.nearest(clustered(1), torch.tensor([0]), 2)
+        bank.nearest(rows[:1], ids[:1], 2)
 
 
 # --------------------------------------------------------------------------------------- refusals
@@ -392,7 +390,6 @@ def test_invalid_shapes_and_ids_raise(
 
 
 def test_a_checkpoint_of_other_data_raises() -> None:
-    state = FeatureBank(5, 3).state_dict()
-    bank = FeatureBank(5, 4)
+    state, bank = FeatureBank(5, 3).state_dict(), FeatureBank(5, 4)
     with pytest.raises(ConfigurationError, match=r"bank \(5, 3\) .* this one is \(5, 4\)"):
         bank.load_state_dict(state)

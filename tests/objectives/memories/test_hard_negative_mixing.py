@@ -110,19 +110,13 @@ def test_draws_come_from_the_generator() -> None:
     assert values[0] == values[1] != values[2]
 
 
-def test_gradients_hard_batches_and_precision_with_a_queue() -> None:
+def test_gradients_and_hard_batches_with_a_queue() -> None:
     options: dict[str, Any] = {"mixed": 5, "mixed_with_query": 0}
     keys, opposite = views(4)[1], torch.cat([QUEUE, -QUEUE])  # Opposite vectors may cancel.
     laws.assert_gradients(
         lambda q: mochi_loss(q, keys, QUEUE, generator=seeded(), **options), views(4)[0]
     )
-    for queue, in_batch in ((QUEUE, True), (opposite, False)):
-        laws.assert_finite(
-            lambda x, y, settings=(queue, 0.2, 1024, 1024, 128, in_batch): mochi_loss(
-                x, y, *settings, generator=seeded()
-            )
-        )
-    laws.assert_full_precision(lambda x, y: mochi_loss(x, y, QUEUE, generator=seeded()), *views(16))
+    laws.assert_finite(lambda x, y: mochi_loss(x, y, opposite, generator=seeded()))
 
 
 def test_without_negatives_the_loss_is_zero() -> None:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from declutr.objectives import Critic
 from tests.objectives import laws
-from tests.objectives.oracles import doubles, golden, normal
+from tests.objectives.oracles import Golden, doubles, normal
 
-GOLDEN = golden("reclaim")["reclaim"]
+GOLDEN = Golden("reclaim", "reclaim")
 NAMES = ("W_u", "W_v", "W1", "W2", "W3")
 
 
@@ -23,7 +23,7 @@ def golden_critic() -> Critic:
     with torch.no_grad():
         for layer, name in zip(layers(critic), NAMES, strict=True):
             layer.bias.zero_()
-            layer.parametrizations.weight.original.copy_(doubles(GOLDEN["inputs"][name]))
+            layer.parametrizations.weight.original.copy_(doubles(GOLDEN.given[name]))
     for _ in range(200):
         critic(normal(1, 3), normal(1, 2))
     return critic.eval()
@@ -31,7 +31,7 @@ def golden_critic() -> Critic:
 
 def test_golden_numbers() -> None:
     critic = golden_critic()
-    inputs, values = GOLDEN["inputs"], GOLDEN["values"]
+    inputs, values = GOLDEN.given, GOLDEN.values
     for layer, name, sigma in zip(layers(critic), NAMES, values["sigma"], strict=True):
         assert torch.allclose(layer.weight, doubles(inputs[name]) / sigma, atol=1e-9)
     u, v = doubles([inputs["u"]]), doubles([inputs["v"]])

@@ -16,20 +16,18 @@ from declutr.objectives.memories.momentum_contrast import (
 )
 from tests.objectives import laws
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     cosine,
     doubles,
     drawn,
-    golden,
-    golden_inputs,
     log_sum_exp,
     normal,
     views,
 )
 
-GOLDEN = golden("momentum_contrast")["moco"]
-Q, K, QUEUE = golden_inputs(GOLDEN, "q_raw", "k_raw", "queue_raw")
+GOLDEN = Golden("momentum_contrast", "moco")
+Q, K, QUEUE = GOLDEN.inputs("q_raw", "k_raw", "queue_raw")
 
 
 def naive_terms(queries: Tensor, keys: Tensor, queue: list[Tensor], tau: float) -> list[float]:
@@ -45,15 +43,15 @@ def test_golden_numbers() -> None:
     target = doubles([0.5])
     momentum_update([target], [doubles([1.5])], 0.999)
     found = {"tau0.07_mean": moco_loss(Q, K, QUEUE), "tau1_mean": loss, "ema_theta_k": target}
-    assert_golden(GOLDEN, found)
-    wrong = GOLDEN["values"]["tau1_mean_if_current_keys_are_enqueued_first_PML"]
+    GOLDEN.check(found)
+    wrong = GOLDEN.values["tau1_mean_if_current_keys_are_enqueued_first_PML"]
     assert abs(loss.item() - wrong) > 1e-4
 
 
 def test_a_step_uses_the_queue_as_it_was_before() -> None:
     objective = MomentumContrast(embedding_size=3, queue_size=3, temperature=1.0).double().train()
     objective.queue.enqueue(QUEUE)
-    assert_golden(GOLDEN, {"tau1_mean": objective(Q, K)})
+    GOLDEN.check({"tau1_mean": objective(Q, K)})
     expected = normalize(torch.cat([K, QUEUE[2:]]), dim=-1)
     assert torch.allclose(objective.queue.keys, expected)  # The oldest two were overwritten.
 
@@ -115,11 +113,7 @@ def test_momentum_update(momentum: float, expected: float) -> None:
     assert all(bool((parameter == expected).all()) for parameter in target.parameters())
 
 
-def test_hard_batches_gradients_and_precision_with_a_full_queue() -> None:
-    queue = normal(5, 4, seed=7)
-    laws.assert_gradients(lambda q: moco_loss(q, views(3)[1], queue), views(3)[0])
-    laws.assert_finite(lambda x, y: moco_loss(x, y, queue))
-    laws.assert_full_precision(lambda x, y: moco_loss(x, y, queue), *views(16))
-    queries = views(3)[0].requires_grad_()
+def test_without_queries_or_keys_the_loss_is_zero_with_a_graph() -> None:
+    queue, queries = normal(5, 4, seed=7), views(3)[0].requires_grad_()
     laws.assert_zero_with_a_graph(moco_loss(queries[:0], queries[:0], queue), queries)
     laws.assert_zero_with_a_graph(moco_loss(queries, queries, queue[:0]), queries)

@@ -15,18 +15,17 @@ from declutr.objectives.memories import reclaim_losses
 from tests.objectives import laws
 from tests.objectives.memories.test_lipschitz_critic import golden_critic
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     doubles,
     drawn,
-    golden,
     mean,
     normal,
     softplus,
 )
 from tests.objectives.waits import NeverWaits
 
-GOLDEN, OF_LOGITS = (golden("reclaim")[key] for key in ("reclaim", "reclaim_loss_from_logits"))
+GOLDEN, OF_LOGITS = (Golden("reclaim", key) for key in ("reclaim", "reclaim_loss_from_logits"))
 IDS, KEYS = torch.tensor([1, 8, 3]), torch.tensor([7, 7, 5])
 
 
@@ -53,13 +52,13 @@ def banks(objective: Reclaim) -> list[Tensor]:
 
 def test_golden_numbers_of_logits() -> None:
     names = ("logit_pos", "logits_neg_v", "logits_neg_u")
-    logits = [doubles([OF_LOGITS["inputs"][name]]) for name in names]
-    assert_golden(OF_LOGITS, {"loss": reclaim_loss(*logits)})
+    logits = [doubles([OF_LOGITS.given[name]]) for name in names]
+    OF_LOGITS.check({"loss": reclaim_loss(*logits)})
 
 
 @pytest.mark.parametrize("negatives", ["sum", "mean"])
 def test_golden_numbers_of_a_step(negatives: str) -> None:
-    inputs, params, values = (GOLDEN[key] for key in ("inputs", "params", "values"))
+    inputs, params, values = GOLDEN.given, GOLDEN.params, GOLDEN.values
     settings = {"num_negatives": params["K"], "momentum": params["rho"], "negatives": negatives}
     objective = Reclaim(5, 3, 2, **settings).double()
     objective.critic = golden_critic()
@@ -70,7 +69,7 @@ def test_golden_numbers_of_a_step(negatives: str) -> None:
     objective.critic.eval()
     own = torch.tensor([params["own_index"]])
     loss = objective(doubles([inputs["u"]]), doubles([inputs["v"]]), own)
-    assert_golden(GOLDEN, {"loss_corrected" if negatives == "sum" else "loss_mean_over_K": loss})
+    GOLDEN.check({"loss_corrected" if negatives == "sum" else "loss_mean_over_K": loss})
     assert abs(loss.item() - values["eq6_literal_objective_WRONG"]) > 1e-4
     for name, bank in zip("uv", banks(objective), strict=True):
         assert torch.allclose(bank[0], doubles(values[f"bank_{name}0_after_update"]), atol=1e-9)
@@ -325,7 +324,6 @@ def test_all_candidates_are_judged_by_the_weights_of_one_step(
 
 
 def test_equal_texts_are_not_negatives_of_each_other() -> None:
-    """Check negatives from the bank, from the batch, and all candidates."""
     u, v = features()
     for candidates in ("bank", "batch"):
         objective = Reclaim(9, 4, num_negatives=8, candidates=candidates).double()

@@ -15,19 +15,10 @@ from declutr.objectives.pairs.debiased import (
     hard_negative_loss,
 )
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    assert_reductions,
-    cosine,
-    doubles,
-    drawn,
-    golden,
-    golden_inputs,
-    views,
-)
+from tests.objectives.oracles import Golden, assert_reductions, cosine, doubles, drawn, views
 
-DEBIASED, HARD = (golden("debiased")[key] for key in ("debiased", "hard_negative"))
-Z = golden_inputs(DEBIASED, "z1", "z2")
+DEBIASED, HARD = (Golden("debiased", key) for key in ("debiased", "hard_negative"))
+Z = DEBIASED.inputs("z1", "z2")
 
 
 def naive_terms(
@@ -51,17 +42,17 @@ def naive_terms(
 
 
 def test_golden_numbers() -> None:
-    values, most = DEBIASED["values"], debiased_loss(*Z, tau_plus=0.3)
+    values, most = DEBIASED.values, debiased_loss(*Z, tau_plus=0.3)
     plain = debiased_loss(*Z, tau_plus=0.0)
     found = {"loss": debiased_loss(*Z), "loss_tau_plus_0_equals_ntxent_mean": plain}
-    assert_golden(DEBIASED, {**found, "loss_tau_plus_0.3": most, "floor_N_exp": 6 * math.exp(-2)})
+    DEBIASED.check({**found, "loss_tau_plus_0.3": most, "floor_N_exp": 6 * math.exp(-2)})
     terms, clamped = naive_terms(*Z, 0.5, 0.3, 0.0)
     assert debiased_loss(*Z, tau_plus=0.3, reduction="none").tolist() == pytest.approx(terms)
     assert clamped == values["clamped_rows_at_0.3"]
     for beta, key in ((1.0, "beta1"), (2.0, "beta2"), (0.0, "beta0_equals_debiased")):
         for detach in (False, True):
-            assert_golden(HARD, {key: hard_negative_loss(*Z, beta=beta, detach_weights=detach)})
-            assert_golden(HARD, {key: HardNegative(beta=beta, detach_weights=detach)(*Z)})
+            HARD.check({key: hard_negative_loss(*Z, beta=beta, detach_weights=detach)})
+            HARD.check({key: HardNegative(beta=beta, detach_weights=detach)(*Z)})
     assert DebiasedContrastive(reduction="sum")(*Z).item() == pytest.approx(8 * values["loss"])
 
 

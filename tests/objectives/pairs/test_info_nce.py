@@ -10,21 +10,19 @@ from torch import Tensor
 
 from declutr.objectives import InfoNCE, NPair, info_nce, n_pair_loss
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     cosine,
     dot,
     drawn,
-    golden,
-    golden_inputs,
     log_sum_exp,
     mean,
     normal,
 )
 
-GOLDEN, SIMCSE = golden("pairs")["infonce_npair"], golden("pairs")["simcse"]
-X, Y = golden_inputs(GOLDEN, "x", "y")
-Z = golden_inputs(SIMCSE, "z3_hard_neg")[0]
+GOLDEN, SIMCSE = Golden("pairs", "infonce_npair"), Golden("pairs", "simcse")
+X, Y = GOLDEN.inputs("x", "y")
+Z = SIMCSE.inputs("z3_hard_neg")[0]
 
 
 def test_golden_numbers() -> None:
@@ -34,9 +32,9 @@ def test_golden_numbers() -> None:
         "symmetric_average": info_nce(X, Y, symmetric=True),
         "cosine_tau1_mean_x_to_y": info_nce(X, Y, "cosine"),
     }
-    assert_golden(GOLDEN, found)
+    GOLDEN.check(found)
     for n_pair in (n_pair_loss, NPair()):
-        assert_golden(GOLDEN, {"mean_x_to_y": n_pair(X, Y)})
+        GOLDEN.check({"mean_x_to_y": n_pair(X, Y)})
     weighted = InfoNCE(1, "cosine", own_negative_logit=math.log(2))
     found = {
         "unsup": InfoNCE(0.05, "cosine")(X, Y),
@@ -45,8 +43,8 @@ def test_golden_numbers() -> None:
         "sup_with_hard_neg_tau1": InfoNCE(1, "cosine")(X, Y, Z),
         "sup_hard_neg_logit_weight_ln2_tau1": weighted(X, Y, Z),
     }
-    assert_golden(SIMCSE, found)
-    other = SIMCSE["values"]["ntxent_same_inputs_mean_tau1_DIFFERENT_OBJECTIVE"]
+    SIMCSE.check(found)
+    other = SIMCSE.values["ntxent_same_inputs_mean_tau1_DIFFERENT_OBJECTIVE"]
     assert abs(found["unsup_tau1"].item() - other) > 1e-2
 
 

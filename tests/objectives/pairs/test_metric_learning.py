@@ -21,13 +21,11 @@ from declutr.objectives import (
 )
 from tests.objectives import laws
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     cosine,
     distance,
     drawn,
-    golden,
-    golden_inputs,
     log_sum_exp,
     normal,
     others_with_label,
@@ -36,9 +34,9 @@ from tests.objectives.oracles import (
 )
 
 CONTRASTIVE, SOFT, LIFTED = (
-    golden("pairs")[key] for key in ("contrastive", "soft_nn", "lifted_structured")
+    Golden("pairs", key) for key in ("contrastive", "soft_nn", "lifted_structured")
 )
-X, LABELS = golden_inputs(CONTRASTIVE, "x", "labels")
+X, LABELS = CONTRASTIVE.inputs("x", "labels")
 BATCH: dict[str, Any] = {"rows": integers(1, 9), "classes": integers(1, 5)}
 
 
@@ -47,27 +45,24 @@ def test_golden_numbers() -> None:
     half = contrastive_loss(X, LABELS, 2) / 2
     total = contrastive_loss(X, LABELS, 2, "sum")
     found |= {"margin2_sum": total, "hadsell_half_margin2_mean": half}
-    assert_golden(CONTRASTIVE, found)
-    rows = golden_inputs(SOFT, "x", "labels")
-    assert_golden(
-        SOFT,
+    CONTRASTIVE.check(found)
+    rows = SOFT.inputs("x", "labels")
+    SOFT.check(
         {
             "tau1": soft_nearest_neighbour_loss(*rows),
             "tau0.5": soft_nearest_neighbour_loss(*rows, 0.5),
             "cosine_distance_tau0.5": soft_nearest_neighbour_loss(*rows, 0.5, "cosine"),
         },
     )
-    rows = golden_inputs(LIFTED, "x", "labels")
+    rows = LIFTED.inputs("x", "labels")
     smooth = lifted_structured_loss(*rows)
-    assert_golden(
-        LIFTED, {"smooth": smooth, "hinge_max": lifted_structured_loss(*rows, hinge=True)}
-    )
+    LIFTED.check({"smooth": smooth, "hinge_max": lifted_structured_loss(*rows, hinge=True)})
     on_the_sphere = losses.LiftedStructureLoss()(*rows)  # the library's defaults
     assert abs(smooth.item() - on_the_sphere.item()) > 1e-3
 
 
 def test_differs_from_the_contrastive_loss_of_the_library() -> None:
-    other = CONTRASTIVE["values"]["pml_style_margin2_pos_mean_plus_neg_mean_unsquared"]
+    other = CONTRASTIVE.values["pml_style_margin2_pos_mean_plus_neg_mean_unsquared"]
     assert abs(contrastive_loss(X, LABELS, 2).item() - other) > 1e-2
     assert abs(contrastive_loss(X, LABELS).item() - losses.ContrastiveLoss()(X, LABELS)) > 1e-2
 

@@ -8,20 +8,10 @@ from hypothesis.strategies import integers, sampled_from
 
 from declutr.objectives import NoiseContrastive, nce_loss
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    cosine,
-    dot,
-    drawn,
-    golden,
-    golden_inputs,
-    mean,
-    normal,
-    softplus,
-)
+from tests.objectives.oracles import Golden, cosine, dot, drawn, mean, normal, softplus
 
-GOLDEN = golden("pairs")["nce_eq3"]
-POSITIVE, NEGATIVE = golden_inputs(GOLDEN, "pos_logits", "neg_logits")
+GOLDEN = Golden("pairs", "nce_eq3")
+POSITIVE, NEGATIVE = GOLDEN.inputs("pos_logits", "neg_logits")
 
 
 def test_golden_numbers() -> None:
@@ -31,8 +21,8 @@ def test_golden_numbers() -> None:
         "loss_gamma1": nce_loss(POSITIVE, NEGATIVE, gamma=1),
         "eq2_sum_objective": -total,
     }
-    assert_golden(GOLDEN, found)
-    assert_golden(GOLDEN, {"loss": nce_loss(POSITIVE, NEGATIVE, 2.0)})
+    GOLDEN.check(found)
+    GOLDEN.check({"loss": nce_loss(POSITIVE, NEGATIVE, 2.0)})
     assert found["loss"] > 0  # not what is printed, which is to be maximised
 
 

@@ -7,32 +7,30 @@ from hypothesis.strategies import booleans, integers, sampled_from
 from declutr.objectives import Triplet, all_triplets_loss, triplet_loss
 from tests.objectives import laws
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     distance,
     doubles,
     drawn,
-    golden,
-    golden_inputs,
     normal,
     others_with_label,
     some_labels,
     squared_distance,
 )
 
-GOLDEN = golden("pairs")["triplet"]
-TRIPLETS = ANCHOR, POSITIVE, NEGATIVE = golden_inputs(GOLDEN, "anchor", "positive", "negative")
+GOLDEN = Golden("pairs", "triplet")
+TRIPLETS = ANCHOR, POSITIVE, NEGATIVE = GOLDEN.inputs("anchor", "positive", "negative")
 
 
 def test_golden_numbers() -> None:
     terms = triplet_loss(*TRIPLETS, squared=True, reduction="none")
-    assert torch.allclose(terms, doubles(GOLDEN["values"]["squared_terms"]), atol=1e-9)
+    assert torch.allclose(terms, doubles(GOLDEN.values["squared_terms"]), atol=1e-9)
     for unsquared in (triplet_loss, Triplet()):
-        assert_golden(GOLDEN, {"unsquared_mean": unsquared(*TRIPLETS)})
+        GOLDEN.check({"unsquared_mean": unsquared(*TRIPLETS)})
     for reduction in ("sum", "mean"):
         options = {"squared": True, "reduction": reduction}
         for loss in (triplet_loss(*TRIPLETS, **options), Triplet(**options)(*TRIPLETS)):
-            assert_golden(GOLDEN, {f"squared_{reduction}": loss})
+            GOLDEN.check({f"squared_{reduction}": loss})
     # The library averages only the terms above zero: 0.4 here.
     assert abs(loss.item() - 0.4) > 1e-4
 

@@ -14,23 +14,14 @@ from declutr.objectives.without_negatives.alignment_uniformity import (
     align_uniform_loss,
 )
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    drawn,
-    golden,
-    golden_inputs,
-    mean,
-    normal,
-    squared_distance,
-    views,
-)
+from tests.objectives.oracles import Golden, drawn, mean, normal, squared_distance, views
 
-GOLDEN = golden("objectives")["align_uniform"]
-X, Y = golden_inputs(GOLDEN, "x", "y")
+GOLDEN = Golden("objectives", "align_uniform")
+X, Y = GOLDEN.inputs("x", "y")
 
 
 def test_golden_numbers() -> None:
-    values = GOLDEN["values"]
+    values = GOLDEN.values
     found = {
         "align": alignment(X, Y),
         "align_alpha1": alignment(X, Y, alpha=1),
@@ -38,7 +29,7 @@ def test_golden_numbers() -> None:
         "uniform_y": uniformity(Y),
         "uniform_train_average": (uniformity(X) + uniformity(Y)) / 2,
     }
-    assert_golden(GOLDEN, found)
+    GOLDEN.check(found)
     assert abs(alignment(X, Y).item() - values["align_unnormalised_WRONG"]) > 1e-4
     assert abs(uniformity(X).item() - values["uniform_if_self_pairs_included_WRONG"]) > 1e-4
     expected = values["align"] + values["uniform_train_average"]

@@ -12,28 +12,21 @@ from declutr.objectives.without_negatives.bootstrap import (
     target_momentum,
 )
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    assert_reductions,
-    drawn,
-    golden,
-    golden_inputs,
-    views,
-)
+from tests.objectives.oracles import Golden, assert_reductions, drawn, views
 
-GOLDEN = golden("bootstrap")["byol"]
+GOLDEN = Golden("bootstrap", "byol")
 NAMES = "pred_view1 pred_view2 target_view1 target_view2"
-P1, P2, T1, T2 = golden_inputs(GOLDEN, *NAMES.split())
+P1, P2, T1, T2 = GOLDEN.inputs(*NAMES.split())
 
 
 def test_golden_numbers() -> None:
     loss = symmetric_byol_loss(P1, P2, T1, T2)
     one = BYOL()(P1, T2)
     momenta = {f"tau_at_step_{step}_of_100": target_momentum(step, 100) for step in (0, 25, 50)}
-    assert_golden(GOLDEN, {"loss": loss, "one_direction_mean": one, **momenta})
+    GOLDEN.check({"loss": loss, "one_direction_mean": one, **momenta})
     assert one.item() + BYOL()(P2, T1).item() == pytest.approx(loss.item())
     assert BYOL(reduction="sum")(P1, T2).item() == pytest.approx(2 * one.item())
-    assert abs(loss.item() - GOLDEN["values"]["loss_if_elementwise_mse_mean_WRONG"]) > 1e-4
+    assert abs(loss.item() - GOLDEN.values["loss_if_elementwise_mse_mean_WRONG"]) > 1e-4
 
 
 def test_the_schedule_rises_to_one() -> None:

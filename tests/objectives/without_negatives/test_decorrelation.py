@@ -20,20 +20,18 @@ from declutr.objectives.without_negatives.decorrelation import (
 )
 from tests.objectives import laws
 from tests.objectives.oracles import (
-    assert_golden,
+    Golden,
     assert_reductions,
     cosine,
     doubles,
     drawn,
-    golden,
-    golden_inputs,
     normal,
     views,
 )
 
-BARLOW, SCD_GOLDEN = (golden("decorrelation")[key] for key in ("barlow_twins", "scd"))
-Z, H = golden_inputs(BARLOW, "zA", "zB"), golden_inputs(SCD_GOLDEN, "hA", "hB")
-P = golden_inputs(SCD_GOLDEN, "pA", "pB")
+BARLOW, SCD_GOLDEN = (Golden("decorrelation", key) for key in ("barlow_twins", "scd"))
+Z, H = BARLOW.inputs("zA", "zB"), SCD_GOLDEN.inputs("hA", "hB")
+P = SCD_GOLDEN.inputs("pA", "pB")
 
 
 def naive_correlation(first: Tensor, second: Tensor, eps: float) -> list[list[float]]:
@@ -59,7 +57,7 @@ def naive_loss(first: Tensor, second: Tensor, weight: float, eps: float = 1e-5) 
 
 
 def test_golden_numbers_of_barlow_twins() -> None:
-    values = BARLOW["values"]
+    values = BARLOW.values
     assert torch.allclose(cross_correlation(*Z), doubles(values["C"]), rtol=0, atol=1e-9)
     diagonal, beside = correlation_terms(*Z)
     found = {
@@ -68,13 +66,13 @@ def test_golden_numbers_of_barlow_twins() -> None:
         "loss": barlow_twins_loss(*Z),
         "loss_eps0": barlow_twins_loss(*Z, eps=0.0),
     }
-    assert_golden(BARLOW, found)
+    BARLOW.check(found)
     assert BarlowTwins()(*Z).item() == found["loss"].item()
     assert abs(found["loss"].item() - values["loss_uncentred_formula_as_printed"]) > 1e-3
 
 
 def test_golden_numbers_of_scd() -> None:
-    values, correlation = SCD_GOLDEN["values"], cross_correlation(*P)
+    values, correlation = SCD_GOLDEN.values, cross_correlation(*P)
     assert torch.allclose(correlation, doubles(values["C"]), rtol=0, atol=1e-9)
     decorrelation = scd_loss(*H, *P, contrast_weight=0.0, decorrelation_weight=1.0)
     readme = SCD(decorrelation_weight=0.005225, redundancy_weight=0.012)
@@ -86,7 +84,7 @@ def test_golden_numbers_of_scd() -> None:
         "joint_eq1_no_tau": scd_loss(*H, *P, temperature=1.0),
         "joint_readme_hparams": readme(*H, *P),
     }
-    assert_golden(SCD_GOLDEN, found)
+    SCD_GOLDEN.check(found)
     for name in ("L_C_eq4_literal_sign_WRONG", "L_C_eq3_literal_C_correct_sign_WRONG"):
         assert abs(decorrelation.item() - values[name]) > 1e-4
     assert (correlation - doubles(values["C_eq3_literal_WRONG"])).abs().max() > 1e-4

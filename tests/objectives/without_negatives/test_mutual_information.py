@@ -12,19 +12,10 @@ from declutr.objectives.without_negatives.mutual_information import (
     jsd_mutual_information_loss,
 )
 from tests.objectives import laws
-from tests.objectives.oracles import (
-    assert_golden,
-    dot,
-    drawn,
-    golden,
-    golden_inputs,
-    mean,
-    normal,
-    softplus,
-)
+from tests.objectives.oracles import Golden, dot, drawn, mean, normal, softplus
 
-GOLDEN = golden("mutual_information")["isbert_jsd"]
-GLOBAL, TOKENS = golden_inputs(GOLDEN, "global", "local")
+GOLDEN = Golden("mutual_information", "isbert_jsd")
+GLOBAL, TOKENS = GOLDEN.inputs("global", "local")
 LOCAL = torch.stack([TOKENS[:2], torch.stack([TOKENS[2], torch.full((3,), 9.0)])])
 MASK = torch.tensor([[True, True], [True, False]])
 
@@ -48,10 +39,10 @@ def naive_loss(local: Tensor, lengths: list[int], global_vectors: Tensor) -> flo
 
 
 def test_golden_numbers() -> None:
-    values, loss = GOLDEN["values"], jsd_mutual_information_loss(LOCAL, MASK, GLOBAL)
+    values, loss = GOLDEN.values, jsd_mutual_information_loss(LOCAL, MASK, GLOBAL)
     without = jsd_mutual_information_loss(LOCAL, MASK, GLOBAL, offsets=False)
     found = {"loss_reference": loss, "mi_lower_bound": -loss, "loss_no_log2": without}
-    assert_golden(GOLDEN, found)
+    GOLDEN.check(found)
     assert loss.item() == pytest.approx(values["E_neg"] - values["E_pos"], abs=1e-9)
 
 
