@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -33,10 +34,13 @@ def file(tmp_path) -> Path:
 def read(monkeypatch) -> list[str]:
     """Record the names of the files that are read for a digest, in order."""
     names: list[str] = []
-    original = module._digest
-    monkeypatch.setattr(
-        module, "_digest", lambda file, *a: (names.append(file.name), original(file, *a))[1]
-    )
+    digest = module._digest
+
+    def noted(file: Path, *rest):
+        names.append(file.name)
+        return digest(file, *rest)
+
+    monkeypatch.setattr(module, "_digest", noted)
     return names
 
 
@@ -125,9 +129,7 @@ class TestIndex:
         assert read == ["a.txt"]
 
     def test_a_read_only_cache(self, file, cache, read, monkeypatch):
-        def refuse(*_, **__):
-            raise PermissionError("read only")
-
+        refuse = mock.Mock(side_effect=PermissionError("read only"))
         monkeypatch.setattr("declutr.system.files.FileLock.acquire", refuse)
         monkeypatch.setattr(module, "write_whole", refuse)
         for _ in range(2):

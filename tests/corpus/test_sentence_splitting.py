@@ -5,7 +5,6 @@ The oracles are texts split by hand, and one process for several.
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,16 +20,6 @@ def splitter() -> SentenceSplitter:
     return SentenceSplitter()
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name: str, content: str | bytes) -> list[Path]:
-        data = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(data)
-        return [tmp_path / name]
-
-    return write
-
-
 class TestSentences:
     @pytest.mark.parametrize("texts", ["One. Two.", {"One.": 1}, [b"One."]])
     def test_inputs_that_are_not_lists_of_texts_are_refused(self, splitter, texts):
@@ -44,10 +33,7 @@ class TestSentences:
             ("Dr. Smith paid 3.5 dollars, e.g. here.", 1),
             ("The U.S. Army came. It left.", ["The U.S. Army came.", "It left."]),
             ("Wait... what? No!!", ["Wait... what?", "No!!"]),
-            (
-                'He said "Go!" Then (it was late.) he went.',
-                ['He said "Go!"', "Then (it was late.)"],
-            ),
+            ('He said "Go!" Then (it was late.) so', ['He said "Go!"', "Then (it was late.)"]),
             ('It ended. (See below.) "Why?" she asked.', ["It ended.", "(See below.)", '"Why?"']),
             ("It ended. [„(a) is right. So", ["It ended.", "[„(a) is right.", "So"]),
             ('("A. B." )', ['("A. B." )']),
@@ -88,9 +74,8 @@ class TestSentences:
 
     @pytest.mark.parametrize("language", ["qq", "../en", ""])
     def test_an_unknown_language_is_refused(self, language):
-        with pytest.raises(
-            ValueError, match=rf"cannot split the language '{language}' \(.*\). Expected a code su"
-        ):
+        said = rf"cannot split the language '{language}' \(.*\). Expected a code su"
+        with pytest.raises(ValueError, match=said):
             SentenceSplitter(language)
 
     def test_a_minimum_below_one_word_is_refused(self):
@@ -108,30 +93,30 @@ class TestFiles:
         return output.read_text(encoding="utf-8"), counts
 
     def test_a_blank_line_after_each_document(self, write, tmp_path):
-        text, counts = self.split(write("a.txt", "One. Two.\n\nThree.\n"), tmp_path)
+        text, counts = self.split([write("a.txt", "One. Two.\n\nThree.\n")], tmp_path)
         assert text == "One.\nTwo.\n\nThree.\n\n"
         assert counts == SplitCounts(documents=2, without=1, sentences=3, short=0)
 
     def test_documents_of_short_sentences_leave_nothing(self, write, tmp_path):
-        files = write("a.txt", "One two. Three.\nFour.\nFive six.\n")
+        files = [write("a.txt", "One two. Three.\nFour.\nFive six.\n")]
         text, counts = self.split(files, tmp_path, SentenceSplitter(min_words=2))
         assert text == "One two.\n\nFive six.\n\n"
         assert counts == SplitCounts(documents=2, without=1, sentences=2, short=2)
 
     def test_any_format(self, write, tmp_path):
         lines = json.dumps({"body": "One.\nTwo\n\nThree."}) + "\n"
-        text, _ = self.split(write("a.jsonl", lines), tmp_path, text_key="body")
+        text, _ = self.split([write("a.jsonl", lines)], tmp_path, text_key="body")
         assert text == "One.\nTwo\nThree.\n\n"
-        text, _ = self.split(write("a.txt.gz", gzip.compress(b"One. Two.\n", mtime=0)), tmp_path)
+        text, _ = self.split([write("a.txt.gz", gzip.compress(b"One. Two.\n", mtime=0))], tmp_path)
         assert text == "One.\nTwo.\n\n"
 
     def test_lone_surrogates_are_replaced(self, write, tmp_path):
-        text, _ = self.split(write("a.jsonl", '{"text": "One \\ud800."}\n'), tmp_path)
+        text, _ = self.split([write("a.jsonl", '{"text": "One \\ud800."}\n')], tmp_path)
         assert text == "One ?.\n\n"
 
     def test_files_of_several_runs_make_one_corpus(self, write, tmp_path):
         """The reader "sentences" needs a blank row between documents, also where one file ends."""
-        text, _ = self.split(write("a.txt", "One. Two.\n"), tmp_path)
+        text, _ = self.split([write("a.txt", "One. Two.\n")], tmp_path)
         (tmp_path / "b.txt").write_text(text)
         rows = list(read_documents([tmp_path / "b.txt", tmp_path / "b.txt"]))
         assert rows == ["One.", "Two.", "", "One.", "Two.", ""]
@@ -142,7 +127,7 @@ class TestFiles:
         monkeypatch.setattr(sentence_splitting, "_BATCH_DOCUMENTS", 7)
         monkeypatch.setenv("DECLUTR_WORKERS", workers)
         rows = [f"Row {n} begins. It ends." * (n % 3) for n in range(100)]
-        text, counts = self.split(write("a.txt", "\n".join(rows) + "\n"), tmp_path)
+        text, counts = self.split([write("a.txt", "\n".join(rows) + "\n")], tmp_path)
         expected = [list(map(str, SPLITTER(row))) for row in rows]
         assert text == "".join("\n".join(one) + "\n\n" for one in expected if one)
         assert (counts.documents, counts.without) == (66, 34)
@@ -150,7 +135,7 @@ class TestFiles:
     def test_the_output_appears_whole_or_not_at_all(self, write, tmp_path):
         (tmp_path / "sentences.txt").write_text("before\n")
         with pytest.raises(SourceError, match="line 2: byte 1 is not valid UTF-8"):
-            self.split(write("a.txt", b"One.\n\xff\n"), tmp_path)
+            self.split([write("a.txt", b"One.\n\xff\n")], tmp_path)
         assert (tmp_path / "sentences.txt").read_text() == "before\n"
         assert sorted(file.name for file in tmp_path.iterdir()) == ["a.txt", "sentences.txt"]
         text, _ = self.split(
@@ -159,27 +144,23 @@ class TestFiles:
         assert text == "One.\n\n\ufffd\n\n"
 
     def test_a_corpus_without_sentences_is_refused(self, write, tmp_path):
-        files = write("a.txt", "One.\n\n")
-        with pytest.raises(
-            SourceError,
-            match=r"2 document\(s\) in .*a.txt gave no sentence \(1 were too short\). Expected at ",
-        ):
+        files = [write("a.txt", "One.\n\n")]
+        said = r"2 document\(s\) in .*a.txt gave no sentence \(1 were too short\). Expected at "
+        with pytest.raises(SourceError, match=said):
             self.split(files, tmp_path, SentenceSplitter(min_words=2))
         assert not (tmp_path / "sentences.txt").exists()
 
     def test_an_output_among_the_documents_is_refused(self, write, tmp_path):
         write("sentences.txt", "One.\n")
-        with pytest.raises(
-            ValueError, match=r"'.*sentences.txt' is one of the documents. Expected"
-        ):
+        with pytest.raises(ValueError, match=r"sentences.txt' is one of the documents. Expected"):
             self.split(source_files(tmp_path), tmp_path)
         assert (tmp_path / "sentences.txt").read_text() == "One.\n"
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz", "a.parquet"])
     def test_an_output_of_another_format_is_refused(self, write, tmp_path, name):
         with pytest.raises(ValueError, match=f"plain text, but '{name}' stands for another format"):
-            split_files(write("a.txt", "One."), tmp_path / name, SPLITTER)
+            split_files([write("a.txt", "One.")], tmp_path / name, SPLITTER)
 
     def test_a_folder_as_output_is_refused(self, write, tmp_path):
         with pytest.raises(ValueError, match="is a folder, expected the name of a file"):
-            split_files(write("a.txt", "One."), tmp_path, SPLITTER)
+            split_files([write("a.txt", "One.")], tmp_path, SPLITTER)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,16 +13,6 @@ from declutr.corpus.documents import SourceError
 from declutr.corpus.tables import Row, read_rows
 
 TABLE = [{"a": "one", "b": 'two "2"'}, {"a": "drei, III", "b": "vier"}]
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write(name: str, content: str | bytes) -> Path:
-        data = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(data)
-        return tmp_path / name
-
-    return write
 
 
 def named(rows) -> list[dict]:
@@ -63,9 +52,9 @@ class TestFormats:
         assert named(read_rows([file, file])) == TABLE * 2
 
     def test_columns_by_number(self, write):
+        contents = {True: TSV, False: TSV.split("\n", 1)[1]}
         with_header, without = (
-            list(read_rows([write("a.tsv", content)], header))
-            for header, content in ((True, TSV), (False, TSV.split("\n", 1)[1]))
+            list(read_rows([write("a.tsv", contents[header])], header)) for header in contents
         )
         for row, other in zip(with_header, without, strict=True):
             assert [row.text(n) for n in (0, 1)] == [other.text(n) for n in (0, 1)]
@@ -105,10 +94,7 @@ class TestRow:
         [
             (lambda row: row.text("i"), "^'a.jsonl', line 3: column 'i' holds int, expected a str"),
             (lambda row: row.text("l"), "line 3: column 'l' holds list, expected a string"),
-            (
-                lambda row: row.text("z"),
-                r"line 3: no column 'z', found \['a', 'n', 'l', 'i'\]. Set",
-            ),
+            (lambda row: row.text("z"), r"line 3: no column 'z', found \['a', 'n', 'l', 'i'\]. S"),
             (lambda row: row.text(0), "line 3: no column 0, found"),
             (lambda row: Row("p", {0: "a"}).text(1), r"no column 1, found 1 column\(s\), counted "),
         ],
@@ -122,16 +108,8 @@ class TestWrong:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            (
-                "a.tsv",
-                "a\tb\nx\ty\n\nx\ty\tz\n",
-                r"a.tsv', line 4 has 3 field\(s\), expected 2 as ",
-            ),
-            (
-                "a.tsv",
-                "a\tb\nx\n",
-                r"line 2 has 1 field\(s\), expected 2 as in the header \(a, b\)",
-            ),
+            ("a.tsv", "a\tb\nx\ty\n\nx\ty\tz\n", r"a.tsv', line 4 has 3 field\(s\), expected 2"),
+            ("a.tsv", "a\tb\nx\n", r"2 has 1 field\(s\), expected 2 as in the header \(a, b\)"),
             ("a.tsv", "a\ta\nx\ty\n", r"line 1: two columns have the same name, got \['a', 'a'\]"),
             ("a.tsv", b"a\tb\nx\t\xff\n", "a.tsv', line 2: byte 3 is not valid UTF-8"),
             ("a.csv", 'a,b\nx,"y"z\n', "a.csv', line 2 is not CSV .*Expected fields between com"),

@@ -62,15 +62,9 @@ def test_a_single_text_becomes_a_list_of_one():
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        (
-            FRAME,
-            r"DataFrame with the columns \['id', 'text'\]; give one: frame\[\"text\"\].tolist\(",
-        ),
+        (FRAME, r"DataFrame with the columns \['id', 'text'\]; give one: frame\[\"text\"\].tolis"),
         (PolarsFrame(), r"PolarsFrame .* give one: frame\[\"body\"\].to_list\(\)"),
-        (
-            pa.table({"text": ["a"]}),
-            r"Table .*\['text'\]; give one: frame\[\"text\"\].to_pylist\(\)",
-        ),
+        (pa.table({"text": ["a"]}), r"Table .*\['text'\]; give one: frame\[\"text\"\].to_pylist\("),
         (pd.DataFrame([["a"]]), r"DataFrame .* columns \[0\]; give one: frame\[0\].tolist"),
         (pd.DataFrame({f"c{n}": [] for n in range(20)}), r"DataFrame .*'c9', …\]; give one"),
         ({"k1": "a cat"}, r"dict with the keys \['k1'\]; give list\(inputs.values\(\)\)"),
@@ -125,9 +119,7 @@ def test_a_series_with_labels_named_like_columns():
 ODD = ["", "a\0b", "\ud800", "x" * 4096, "x" * 100_000, "a/" * 3000, "~", ".", "ka\nlo", "http://"]
 
 
-def test_a_text_that_names_a_file_warns_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_text_that_names_a_file_warns_once(tmp_path: Path, caplog) -> None:
     file = tmp_path / "docs.txt"
     file.write_text("ka\nlo\n")
     files = NamedFiles("read it")

@@ -10,6 +10,8 @@ import os
 import pickle
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -151,13 +153,8 @@ def test_numpy_alone_reads_a_store(tmp_path):
     pairs = itertools.pairwise(offsets)
     assert [values[a:b].tolist() for a, b in pairs] == DOCUMENTS
     assert num_tokens.tolist() == LENGTHS
-    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [
-        "checksums.json",
-        "meta.json",
-        "num_tokens.npy",
-        "offsets.npy",
-        "values.npy",
-    ]
+    names = ["checksums.json", "meta.json", "num_tokens.npy", "offsets.npy", "values.npy"]
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == names
 
 
 def test_pickle_carries_only_the_path(tmp_path):
@@ -173,10 +170,8 @@ class Stop(Exception):
 
 class TestWholeOrNothing:
     def test_an_exception_to_drop_after_leaves_nothing(self, tmp_path):
-        with (
-            pytest.raises(Stop),
-            TokenStoreWriter(tmp_path / "s", np.uint8, drop_after=(Stop,)) as writer,
-        ):
+        writer = TokenStoreWriter(tmp_path / "s", np.uint8, drop_after=(Stop,))
+        with pytest.raises(Stop), writer:
             append(writer, [np.zeros(9, np.uint8)], [9])
             assert not TokenStore.exists(tmp_path / "s")
             raise Stop
@@ -256,29 +251,28 @@ class TestDamaged:
         assert not TokenStore.exists(folder)
 
     def test_a_store_that_cannot_be_marked_names_the_remedy(self, folder, monkeypatch):
-        def refuse(*_):
-            raise PermissionError("read-only")
-
-        monkeypatch.setattr(token_store.os, "replace", refuse)
+        replace = mock.Mock(side_effect=PermissionError("read-only"))
+        monkeypatch.setattr(token_store.os, "replace", replace)
         flip(folder / "offsets.npy", 8 * 140)
         with pytest.raises(DamagedStore, match=r"Remove the folder \(read-only\)"):
             TokenStore(folder)
 
-    def test_a_damaged_partial_store_is_started_anew(self, tmp_path, caplog):
+    @pytest.fixture
+    def partial(self, tmp_path) -> Path:
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
             append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
             raise Stop
-        flip(tmp_path / "s.partial" / "values.npy", 8 * 130)
+        return tmp_path / "s.partial"
+
+    def test_a_damaged_partial_store_is_started_anew(self, tmp_path, partial, caplog):
+        flip(partial / "values.npy", 8 * 130)
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
             assert writer.length == 0
             raise Stop
         assert "is damaged" in caplog.text
 
-    def test_a_partial_store_of_version_1_5_is_continued(self, tmp_path):
-        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
-            append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
-            raise Stop
-        journal = tmp_path / "s.partial" / "journal.json"
+    def test_a_partial_store_of_version_1_5_is_continued(self, tmp_path, partial):
+        journal = partial / "journal.json"
         content = json.loads(journal.read_text())
         del content["checksums"]
         journal.write_text(json.dumps(content))
@@ -296,10 +290,8 @@ class TestDamagedOfVersion15:
         (tmp_path / "s" / "checksums.json").unlink()
         return tmp_path / "s"
 
-    def test_an_undamaged_store_opens(self, folder):
+    def test_an_undamaged_store_opens(self, folder, tmp_path):
         assert [document.tolist() for document in TokenStore(folder)] == DOCUMENTS
-
-    def test_an_undamaged_store_of_bytes_opens(self, tmp_path):
         write(tmp_path / "t", [[65, 66], [], [67]], [1, 0, 7], np.uint8)
         (tmp_path / "t" / "checksums.json").unlink()
         assert TokenStore(tmp_path / "t").num_tokens.tolist() == [1, 0, 7]
@@ -357,25 +349,25 @@ class TestContinued:
                 os._exit(1)  # This is not reached.
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
-    def test_after_an_interrupt(self, tmp_path, whole):
-        self.interrupted(tmp_path / "s")
+    @pytest.mark.parametrize(
+        ("stop", "at"),
+        [
+            (lambda self, folder: self.interrupted(folder), 3),
+            (lambda self, folder: self.interrupted(folder, Stop, drop_after=(OSError,)), 3),
+            (lambda self, folder: self.killed(folder), 2),  # From the last journal on.
+        ],
+        ids=["interrupt", "exception", "kill"],
+    )
+    def test_after_a_stop(self, tmp_path, whole, stop, at):
+        stop(self, tmp_path / "s")
         assert not TokenStore.exists(tmp_path / "s")
-        self.go_on(tmp_path / "s", at=3)
-        assert contents(tmp_path / "s") == whole
-
-    def test_after_any_exception(self, tmp_path, whole):
-        self.interrupted(tmp_path / "s", Stop, drop_after=(OSError,))
-        self.go_on(tmp_path / "s", at=3)
-        assert contents(tmp_path / "s") == whole
-
-    def test_after_a_kill_from_the_last_journal_on(self, tmp_path, whole):
-        self.killed(tmp_path / "s")
-        self.go_on(tmp_path / "s", at=2)
+        self.go_on(tmp_path / "s", at)
         assert contents(tmp_path / "s") == whole
 
     def test_after_several_interrupts(self, tmp_path, whole):
         for at in range(4):
-            with pytest.raises(KeyboardInterrupt), self.writer(tmp_path / "s") as writer:
+            writer = TokenStoreWriter(tmp_path / "s", np.uint16)
+            with pytest.raises(KeyboardInterrupt), writer:
                 assert writer.length == at == writer.notes.get("n", 0)
                 append(writer, [np.array(DOCUMENTS[at], np.uint16)], [LENGTHS[at]])
                 writer.notes["n"] = at + 1
@@ -383,14 +375,10 @@ class TestContinued:
         self.go_on(tmp_path / "s", at=4)
         assert contents(tmp_path / "s") == whole
 
-    def writer(self, folder) -> TokenStoreWriter:
-        return TokenStoreWriter(folder, np.uint16)
-
     def test_after_an_interrupt_before_the_rename(self, tmp_path, whole, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "declutr.corpus.token_store_writer.os.replace", _fails_for_folders(os.replace)
-            )
+            replace = _fails_for_folders(os.replace)
+            patch.setattr("declutr.corpus.token_store_writer.os.replace", replace)
             with pytest.raises(KeyboardInterrupt):
                 self.go_on(tmp_path / "s", at=0)
         self.go_on(tmp_path / "s", at=5)
@@ -418,8 +406,7 @@ class TestContinued:
 
     def test_files_shorter_than_the_journal_says_start_anew(self, tmp_path, whole):
         self.interrupted(tmp_path / "s")
-        with open(tmp_path / "s.partial" / "offsets.npy", "r+b") as file:
-            file.truncate(140)
+        os.truncate(tmp_path / "s.partial" / "offsets.npy", 140)
         self.go_on(tmp_path / "s", at=0)
         assert contents(tmp_path / "s") == whole
 
@@ -436,22 +423,15 @@ class TestContinued:
                 assert (tmp_path / "s.partial" / "journal.json").exists() is there
 
     def test_an_exception_before_a_journal_leaves_nothing(self, tmp_path):
-        calls = []
-
-        def no() -> None:
-            calls.append(1)
-            raise Stop
-
+        no = mock.Mock(side_effect=Stop)
         for error in (Stop, KeyboardInterrupt):
-            with pytest.raises(error), self.refusing(tmp_path / "s", no) as writer:
+            writer = TokenStoreWriter(tmp_path / "s", np.uint8, before_journal=no)
+            with pytest.raises(error), writer:
                 append(writer, [np.zeros(9, np.uint8)], [9])
                 if error is KeyboardInterrupt:
                     raise KeyboardInterrupt
             assert list(tmp_path.iterdir()) == []
-        assert len(calls) == 3  # A writer that gives up after its end calls it once more.
-
-    def refusing(self, folder, before_journal) -> TokenStoreWriter:
-        return TokenStoreWriter(folder, np.uint8, before_journal=before_journal)
+        assert no.call_count == 3  # A writer that gives up after its end calls it once more.
 
     def test_partial_stores_of_version_1_0_are_removed(self, tmp_path):
         (tmp_path / "s.partial-host-1").mkdir()

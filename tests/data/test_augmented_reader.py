@@ -6,7 +6,6 @@ shares with the other readers is tested in test_row_reader.py.
 
 import json
 import logging
-import os
 import pickle
 import shutil
 import sys
@@ -15,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from allennlp.commands.train import TrainModel, train_model
+from allennlp.commands.train import train_model
 from allennlp.common import Params, cached_transformers
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
@@ -29,7 +27,6 @@ from declutr.data.augmentations import Augmentation
 from declutr.data.augmented_reader import AugmentedReader, RowTexts
 from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
-from declutr.recipes import recipe_path
 from declutr.sampling.row_draws import document_rng
 from tests import hostile_archives as hostile
 from tests.conftest import run_config
@@ -378,42 +375,3 @@ class TestArchives:
         place = hostile.changed(archive, tmp_path, change)
         with pytest.raises(UnsafeArchive, match=r"'dataset_reader\.augmentation\.stop_words\.0'"):
             safely_loaded_archive(place)
-
-
-@pytest.mark.parametrize("name", ["cert", "eda"])
-def test_recipes_take_a_step(name, checkpoint, many_file, synonyms, tmp_path, monkeypatch):
-    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
-    overrides: dict = {
-        "train_data_path": str(many_file),
-        "data_loader.batch_size": 4,
-        "data_loader.num_workers": 0,
-        "trainer.cuda_device": -1,
-    }
-    if name == "eda":
-        overrides["dataset_reader.augmentation.synonyms"] = str(synonyms)
-    else:
-        overrides["train_data_path"] = str(tmp_path / "pairs.jsonl")
-        overrides["model.head.hidden_dims"] = [24, 16]
-        overrides |= {"model.loss.embedding_size": 16, "model.loss.queue_size": 8}
-        rows = [row for row in many_file.read_text().splitlines() if row]
-        pairs = [{"text": row, "augmented": row[::-1]} for row in rows]
-        (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
-    params = Params.from_file(str(recipe_path(name)), json.dumps(overrides))
-    assert params["model"]["views"] == "spans"
-    for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
-        params.pop(seed)
-    run = TrainModel.from_params(params, serialization_dir=str(tmp_path / "run"), local_rank=0)
-    run.trainer.data_loader.index_with(run.model.vocab)
-    batches = list(run.trainer.data_loader)
-    assert all(list(batch) == ["anchors", "positives"] for batch in batches)
-    before = [parameter.detach().clone() for parameter in run.model.parameters()]
-    for batch in batches[:2]:  # The memory bank of MoCo is empty at first.
-        run.trainer.optimizer.zero_grad()
-        loss = run.trainer.batch_outputs(batch, for_training=True)["loss"]
-        assert torch.isfinite(loss)
-        loss.backward()
-        run.trainer.optimizer.step()
-    assert loss > 0
-    assert any(
-        not torch.equal(old, new) for old, new in zip(before, run.model.parameters(), strict=True)
-    )

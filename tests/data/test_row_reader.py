@@ -163,6 +163,7 @@ class TestWholeRows:
             ]
             assert reader.documents(every[1]).tolist() == list(every[0])
             expected = plain.packed(every[1], every[0]).tensors()
+            assert list(expected) == ["anchors"]
             assert_same(reader.packed(every[1], every[0]).tensors(), expected)
             assert_same(collated(reader, every[1], every[0]), expected)
             assert reader.expected_tokens().units(np.array([3])) == [5 * 64]

@@ -77,37 +77,15 @@ class TestInstances:
                 expected = [[0, *document[a:b].tolist(), 2] for a, b in intervals.reshape(-1, 2)]
                 assert instance[field].human_readable_repr() == expected
 
-    def test_tensors(self, make, corpus_file):
-        reader = make()
-        tensors = collated(reader, corpus_file, range(4))
-        assert tensors.keys() == {"anchors", "positives"}
-        for name, count in (("anchors", 2), ("positives", 6)):
-            group = tensors[name]["tokens"]
-            assert group.keys() == {"token_ids", "mask", "type_ids"}
-            assert group["token_ids"].shape[:2] == (4, count)
-            assert 10 <= group["token_ids"].shape[2] <= 25  # 8 to 23 tokens and two special ones
-
-    def test_positives_of_the_first_anchor_come_first(self, words, lengths_file):
-        reader = words(num_positives=2, sampling_strategy="subsuming")
-        instance = reader.instance(lengths_file, 6)
-        anchors, positives = (
-            [{str(token) for token in text.tokens} for text in instance[key].field_list]
-            for key in ("anchors", "positives")
-        )
-        for index, positive in enumerate(positives):
-            assert positive <= anchors[index // 2]
-
-    def test_the_strategy_reaches_the_sampler(self, words, lengths_file):
-        reader = words(sampling_strategy="ADJACENT", num_anchors=1)
+    @pytest.mark.parametrize("changes", [{"sampling_strategy": "ADJACENT"}, {"placement": "grid"}])
+    def test_settings_reach_the_sampler(self, words, lengths_file, changes):
+        reader = words(num_anchors=1, **changes)
         for epoch in range(20):
-            (anchor,), ((positive,),) = reader.sample(lengths_file, 6, epoch)
-            assert positive[0] == anchor[1] or positive[1] == anchor[0]
-
-    def test_the_placement_reaches_the_sampler(self, words, lengths_file):
-        reader = words(placement="grid")
-        for epoch in range(20):
-            for start, end in reader.sample(lengths_file, 6, epoch).anchors.tolist():
+            ((start, end),), ((positive,),) = reader.sample(lengths_file, 6, epoch)
+            if "placement" in changes:
                 assert start // 10 == (end - 1) // 10  # The span lies inside one block.
+            else:
+                assert positive[0] == end or positive[1] == start
 
     def test_from_params(self, checkpoint, corpus_file):
         transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
@@ -129,12 +107,6 @@ class TestIds:
             (tmp_path / f"{number}.txt").write_text("w " * 50 + "\n" + "w " * 60 + "\n")
         reader = words(with_ids=True, resample=False)
         assert [one["ids"].label for one in reader.read(tmp_path)] == [0, 1, 2, 3]
-
-    def test_whole_texts_have_none(self, make, corpus_file):
-        for reader in (make(with_ids=True), make(with_ids=True, num_anchors=None)):
-            with reader.no_sample():
-                assert list(reader.packed(corpus_file, [0]).tensors()) == ["anchors"]
-                assert list(next(iter(reader.read(corpus_file))).fields) == ["anchors"]
 
     def test_a_text_of_no_corpus_has_none(self, make, documents):
         instance = make(with_ids=True).text_to_instance(documents[3], row=3)
@@ -198,11 +170,9 @@ class TestShortDocuments:
         assert summary in caplog.text
 
     def test_error(self, words, lengths_file):
-        with pytest.raises(
-            ConfigurationError,
-            match=r"lengths.txt: row 4 has 4 tokens, and 2 of 7 documents have fewer than .* = 40. "
-            "Set short_documents to 'shrink' or 'skip', or lower max_span_len",
-        ):
+        said = r"lengths.txt: row 4 has 4 tokens, and 2 of 7 documents have fewer than .* = 40. "
+        said += "Set short_documents to 'shrink' or 'skip', or lower max_span_len"
+        with pytest.raises(ConfigurationError, match=said):
             words(short_documents="error").documents(lengths_file)
 
     def test_error_ignores_rows_that_are_left_out_anyway(self, words, tmp_path):
@@ -319,46 +289,28 @@ class TestTextToInstance:
             mine = reader.text_to_instance(documents[row], row=row, epoch=epoch)
             assert spans(mine) == spans(reader.instance(corpus_file, row, epoch))
 
-    @pytest.mark.parametrize("given", [{}, {"epoch": 2}])
-    def test_different_texts_have_spans_at_different_places(self, words, given):
-        """All texts have the same length, so that only their content makes the spans differ."""
-        reader = words()
-        assert len({self.places(reader.text_to_instance(text, **given)) for text in TEXTS}) == 5
-
-    def test_each_call_draws_other_spans(self, words):
-        reader = words()
-        calls = [[self.places(reader.text_to_instance(text)) for text in TEXTS] for _ in range(4)]
-        for of_one in zip(*calls, strict=True):
-            assert len(set(of_one)) == 4
-        # Make the same calls again, with the texts in another order and with more white space.
-        again = words()
-        for first in calls:
-            instances = [again.text_to_instance(text.replace(" ", "  ")) for text in TEXTS[::-1]]
-            assert [self.places(instance) for instance in instances[::-1]] == first
-        other = words(seed=1)
-        assert self.places(other.text_to_instance(TEXTS[0])) != calls[0][0]
-
-    def test_spans_are_drawn_by_the_digest_of_the_text_and_the_call(self, words):
-        reader = words()
-        for call in range(3):
-            rng = document_rng(SEED, 0, text_digest(TEXTS[1]), call)
-            drawn = SpanSampler(2, 1, 2, 10).sample(60, rng)
-            places = self.places(reader.text_to_instance(TEXTS[1]))
-            assert json.loads(places) == np.concatenate([drawn[0], drawn[1][:, 0]]).tolist()
-
-    def test_an_epoch_alone_fixes_the_spans(self, words):
-        reader = words()
-        epochs = [
-            [self.places(reader.text_to_instance(TEXTS[0], epoch=epoch)) for epoch in range(4)]
-            for _ in range(2)
-        ]
-        assert epochs[0] == epochs[1] and len(set(epochs[0])) == 4
-
-    def test_fixed_without_resample(self, words):
-        reader = words(resample=False)
-        calls = [[self.places(reader.text_to_instance(text)) for text in TEXTS] for _ in range(2)]
-        assert calls[0] == calls[1] and len(set(calls[0])) == 5
-        assert self.places(reader.text_to_instance(TEXTS[0], epoch=3)) == calls[0][0]
+    @pytest.mark.parametrize(
+        ("settings", "given", "draws"),
+        [
+            ({}, {}, [(SEED, 0, 0), (SEED, 0, 1), (SEED, 0, 2)]),
+            ({"seed": 1}, {}, [(1, 0, 0), (1, 0, 1), (1, 0, 2)]),
+            ({}, {"epoch": 2}, [(SEED, 2, 0)] * 3),
+            ({"resample": False}, {}, [(SEED, 0, 0)] * 3),
+            ({"resample": False}, {"epoch": 2}, [(SEED, 0, 0)] * 3),
+        ],
+    )
+    def test_spans_are_drawn_by_the_digest_of_the_text_and_the_call(
+        self, words, settings, given, draws
+    ):
+        """Seed, epoch and number of the call are given for three calls with each text."""
+        reader = words(**settings)
+        for seed, epoch, call in draws:
+            for text in TEXTS:
+                rng = document_rng(seed, epoch, text_digest(text), call)
+                anchors, positives = SpanSampler(2, 1, 2, 10).sample(60, rng)
+                drawn = [*anchors.tolist(), *positives[:, 0].tolist()]
+                instance = reader.text_to_instance(text.replace(" ", "  "), **given)
+                assert self.places(instance) == drawn
 
     def test_whole_texts_are_not_counted(self, words):
         reader, fresh = words(), words()
@@ -367,11 +319,11 @@ class TestTextToInstance:
         assert first[0] == first[1]
         assert spans(reader.text_to_instance(TEXTS[0])) == spans(fresh.text_to_instance(TEXTS[0]))
 
-    def places(self, instance) -> str:
+    def places(self, instance) -> list[list[int]]:
         """Return the interval of words of each span in its text."""
         spans = [text for key in ("anchors", "positives") for text in instance[key].field_list]
         ends = [[int(str(span.tokens[place])[1:]) for place in (0, -1)] for span in spans]
-        return json.dumps([[first, last + 1] for first, last in ends])
+        return [[first, last + 1] for first, last in ends]
 
     def test_a_short_text_is_refused(self, make):
         with pytest.raises(DocumentTooShort, match=r"0 tokens is too short .* already need 4"):
@@ -396,10 +348,9 @@ class TestFormats:
 
     def test_a_missing_key_is_refused(self, words, tmp_path):
         (tmp_path / "a.jsonl").write_text('{"body": "a"}\n')
+        said = r"no key 'text'. Found \['body'\]; set text_key"
         for reader in (words(), words(num_anchors=None)):
-            with pytest.raises(
-                ConfigurationError, match=r"no key 'text'. Found \['body'\]; set text_key"
-            ):
+            with pytest.raises(ConfigurationError, match=said):
                 list(reader.read(tmp_path / "a.jsonl"))
 
     def test_empty(self, words, tmp_path):

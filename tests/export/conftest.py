@@ -1,12 +1,15 @@
 """Fixtures with models of every kind that is exported."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from allennlp.commands.train import train_model
+from allennlp.common import Params, cached_transformers
 
 from declutr.export import Exported, export_model
 from declutr.inference.encoder import Encoder
@@ -34,9 +37,6 @@ def train_family(tmp_path: Path) -> Callable[..., Path]:
     """
 
     def train(family: str, reader: dict[str, Any] | None = None, **model: Any) -> Path:
-        from allennlp.commands.train import train_model
-        from allennlp.common import Params, cached_transformers
-
         start = families.build(family, tmp_path / family)
         if family in TYPED:  # Releases 4 and 5 of transformers differ in this default.
             file = start / "tokenizer_config.json"
@@ -62,8 +62,6 @@ def train_family(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def whitened(trained: Path, tmp_path: Path) -> Path:
     """Return the serialization directory of a model with a whitening to 8 dimensions."""
-    import shutil
-
     folder = shutil.copytree(trained, tmp_path / "whitened")
     embeddings = Encoder(trained, dtype="float32")(make_documents(200, 12, seed=3))
     Whitening.fit([embeddings], 8).save(folder)

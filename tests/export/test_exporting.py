@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
+from declutr.export.onnx_model import missing_packages
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
 from declutr.inference.whitening import Whitening
@@ -20,12 +21,6 @@ from tests.export.conftest import TYPED, largest_difference
 pytestmark = pytest.mark.slow
 
 TEXTS = ["kalo mitu", "", "resa nove pidu " * 60, "  odd\u2003white\x1cspace <mask> \n"]
-
-
-def has_onnx() -> bool:
-    from declutr.export.onnx_model import missing_packages
-
-    return not missing_packages()
 
 
 def test_all_tools_give_the_same_embeddings(exported: Exported, trained: Path) -> None:
@@ -105,8 +100,11 @@ def test_files_have_the_usual_permissions(exported: Exported) -> None:
         assert path.stat().st_mode == made_plainly.stat().st_mode, path
 
 
-def test_truncated_reference_texts_are_not_logged(trained, tmp_path, caplog) -> None:
-    export_model(trained, tmp_path / "out", onnx=False)
+def test_texts_of_the_user_are_compared_and_truncated_ones_not_logged(
+    trained, tmp_path, exported, caplog
+) -> None:
+    made = export_model(trained, tmp_path / "out", onnx=False, texts=["mine", "and mine"])
+    assert made.comparison.texts == exported.comparison.texts + 2
     assert "too long" not in caplog.text
     Encoder(trained)(["ka " * 1000])  # other truncated texts are logged
     assert "too long" in caplog.text
@@ -208,11 +206,6 @@ def test_the_error_explains_that_whitening_amplifies_rounding(
         export_model(run, tmp_path / "out", onnx=False, tolerance=1e-9)
 
 
-def test_texts_of_the_user_are_compared(trained: Path, tmp_path: Path, exported) -> None:
-    made = export_model(trained, tmp_path / "out", onnx=False, texts=["mine", "and mine"])
-    assert made.comparison.texts == exported.comparison.texts + 2
-
-
 def test_an_earlier_export_is_only_replaced_on_request(
     trained: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -242,9 +235,16 @@ def test_the_folder_of_the_model_is_never_the_target(trained: Path, place: str) 
         export_model(trained, trained / place, overwrite=True)
 
 
-def test_the_tolerance_must_be_positive(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="tolerance above 0, got 0"):
-        export_model(trained, tmp_path / "out", tolerance=0)
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"tolerance": 0}, ExportError, "tolerance above 0, got 0"),
+        ({"texts": "texts.txt"}, TypeError, "got a single one; put it in a list"),
+    ],
+)
+def test_wrong_settings_are_refused(trained: Path, tmp_path: Path, settings, error, said) -> None:
+    with pytest.raises(error, match=said):
+        export_model(trained, tmp_path / "out", **settings)
 
 
 def test_onnx_is_left_out_without_its_packages_unless_demanded(
@@ -299,7 +299,7 @@ def code_of(card: str) -> list[str]:
 def test_the_code_on_the_model_card_runs(exported: Exported, trained: Path) -> None:
     expected = Encoder(trained, dtype="float32")(["A sentence.", "Another one."])
     blocks = code_of((exported.folder / "README.md").read_text())
-    assert len(blocks) == 3 + has_onnx()
+    assert len(blocks) == 3 + (not missing_packages())
     _run_all(blocks, exported.folder, expected)
 
 
@@ -338,11 +338,6 @@ def test_prompts_and_similarity_survive_the_export(prompted: Path, tmp_path: Pat
     assert '| prompt `passage` | `"mi \\|\\n"` |' in card and "| similarity | dot |" in card
     assert ("default prompt, `query`, is put before every text" in card) == (default == "query")
     _run_all(code_of(card), made.folder, before.encode(["A sentence.", "Another one."]))
-
-
-def test_a_single_string_as_texts_is_refused(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="got a single one; put it in a list"):
-        export_model(trained, tmp_path / "out", texts="texts.txt")
 
 
 def _run_all(blocks: list[str], folder: Path, expected: np.ndarray) -> None:

@@ -23,19 +23,13 @@ def read(folder: Path, name: str):
 
 def test_early_releases_find_their_modules_and_keys(exported) -> None:
     folder = exported.folder
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     assert read(folder, "modules.json") == [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {
-            "idx": 1,
-            "name": "1",
-            "path": "1_Pooling",
-            "type": "sentence_transformers.models.Pooling",
-        },
+        {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for n, (place, kind) in enumerate(kinds.items())
     ]
-    assert read(folder, "sentence_bert_config.json") == {
-        "max_seq_length": 128,
-        "do_lower_case": False,
-    }
+    limit = {"max_seq_length": 128, "do_lower_case": False}
+    assert read(folder, "sentence_bert_config.json") == limit
     pooling = read(folder, "1_Pooling/config.json")
     assert pooling.pop("word_embedding_dimension") == 32
     assert [name for name, chosen in pooling.items() if chosen] == ["pooling_mode_mean_tokens"]

@@ -46,6 +46,10 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_speed
 
 
+def dtype_of(encoder: Encoder) -> str:
+    return encoder.describe()["dtype"]
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == dtype_speed.__name__]
 
@@ -63,33 +67,37 @@ def test_a_slow_dtype_is_replaced_by_float32(checkpoint: Path, speed, caplog, dt
     assert "Embeddings are computed in float32 instead" in told and "DECLUTR_KEEP_DTYPE=1" in told
 
 
-@pytest.mark.parametrize("kernels", ["", PLAIN])
-def test_a_fast_dtype_is_used(checkpoint, speed, caplog, monkeypatch, kernels: str) -> None:
-    speed(0.9)
-    monkeypatch.setenv("DECLUTR_KERNELS", kernels)
-    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
-    assert warnings(caplog) == []
+@pytest.mark.parametrize(
+    ("asked", "times", "environment", "used"),
+    [
+        pytest.param("int8", 0.9, {}, "int8", id="fast"),
+        pytest.param("int8", 0.9, {"DECLUTR_KERNELS": PLAIN}, "int8", id="fast-plain-kernels"),
+        pytest.param("int8", 0.92, {}, "float32", id="less-than-a-tenth-is-no-gain"),
+        pytest.param("int8", 30, {dtype_speed.KEEP: "1"}, "int8", id="slow-but-kept"),
+        pytest.param("auto", 2, {}, "float32", id="auto"),
+    ],
+)
+def test_the_speed_decides_about_the_dtype(
+    checkpoint: Path, speed, caplog, monkeypatch, asked: str, times: float, environment, used: str
+) -> None:
+    speed(times)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert dtype_of(Encoder(checkpoint, dtype=asked, device="cpu")) == used
+    assert bool(warnings(caplog)) is (asked != "auto" and used != asked)
 
 
-def test_a_slow_dtype_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
+def test_a_wrong_variable_is_refused(checkpoint: Path, speed, monkeypatch) -> None:
     speed(30)
-    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
-    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
-    assert warnings(caplog) == []
-    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "true")
+    monkeypatch.setenv(dtype_speed.KEEP, "true")
     with pytest.raises(ValueError, match=r"DECLUTR_KEEP_DTYPE=true .* expected 0 or 1"):
         Encoder(checkpoint, dtype="int8", device="cpu")
-
-
-def test_less_than_a_tenth_is_no_gain(checkpoint: Path, speed) -> None:
-    speed(0.92)
-    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
 
 
 def test_an_unsupported_dtype_is_replaced_by_float32(checkpoint: Path, monkeypatch, caplog) -> None:
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: {"float32": 0.002})
-    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+    assert dtype_of(Encoder(checkpoint, dtype="int8", device="cpu")) == "float32"
     assert "no kernel of torch in int8" in warnings(caplog)[0]
 
 
@@ -145,14 +153,8 @@ def test_torch_without_onednn_is_measured_separately(checkpoint: Path, monkeypat
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(int8_product, "quickest", lambda shape: PLAIN)
     with torch.backends.mkldnn.flags(enabled=False), caplog.at_level(logging.WARNING):
-        assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+        assert dtype_of(Encoder(checkpoint, dtype="int8", device="cpu")) == "float32"
     assert "int8 gains nothing on this processor" in warnings(caplog)[0]
-
-
-def test_auto_is_float32_where_bfloat16_gains_nothing(checkpoint: Path, speed, caplog) -> None:
-    speed(2)
-    assert Encoder(checkpoint, device="cpu").describe()["dtype"] == "float32"
-    assert warnings(caplog) == []
 
 
 @pytest.fixture

@@ -31,6 +31,9 @@ SMALL = {
 DISTILBERT = {"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
 T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
 IDS = torch.arange(2, 24).view(2, 11)
+ACTIVATIONS = {
+    "gelu": torch.nn.GELU(), "gelu tanh": torch.nn.GELU("tanh"), "relu": torch.nn.ReLU(),
+}  # fmt: skip
 
 
 def model(name: str) -> torch.nn.Module:
@@ -38,14 +41,14 @@ def model(name: str) -> torch.nn.Module:
     if name == "t5":
         return T5EncoderModel(T5Config(**T5)).eval()
     config = {
-        "bert": lambda: BertConfig(**SMALL),
-        "bert of tanh": lambda: BertConfig(**SMALL, hidden_act="gelu_pytorch_tanh"),
-        "bert of silu": lambda: BertConfig(**SMALL, hidden_act="silu"),
-        "roberta": lambda: RobertaConfig(**SMALL),
-        "mpnet": lambda: MPNetConfig(**SMALL),
-        "albert": lambda: AlbertConfig(**SMALL, embedding_size=8, hidden_act="gelu"),
-        "distilbert": lambda: DistilBertConfig(**DISTILBERT),
-    }[name]()
+        "bert": BertConfig(**SMALL),
+        "bert of tanh": BertConfig(**SMALL, hidden_act="gelu_pytorch_tanh"),
+        "bert of silu": BertConfig(**SMALL, hidden_act="silu"),
+        "roberta": RobertaConfig(**SMALL),
+        "mpnet": MPNetConfig(**SMALL),
+        "albert": AlbertConfig(**SMALL, embedding_size=8, hidden_act="gelu"),
+        "distilbert": DistilBertConfig(**DISTILBERT),
+    }[name]
     return AutoModel.from_config(config).eval()
 
 
@@ -185,7 +188,7 @@ def test_the_last_input_is_recognized_by_identity_and_not_kept_alive() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("activation", [None, "gelu", "gelu tanh", "relu"])
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_reordered_products_equal_torchs(dtype: str, bias: bool, activation: str | None) -> None:
     torch.manual_seed(0)
     number = getattr(torch, dtype)
@@ -195,24 +198,17 @@ def test_reordered_products_equal_torchs(dtype: str, bias: bool, activation: str
         rows.to(number).double(), weight.double(), None if offset is None else offset.double()
     )
     if activation is not None:
-        exact = linear_layers_activation(activation)(exact)
+        exact = ACTIVATIONS[activation](exact)
     for kind in (prepared_linear.PlainProduct, prepared_linear.ReorderedProduct):
         got = kind(weight, offset, activation)(rows)
         assert got.dtype == number
         assert (got.double() - exact).abs().max() < (1e-5 if dtype == "float32" else 0.1)
 
 
-def linear_layers_activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    return {
-        "gelu": torch.nn.GELU(), "gelu tanh": torch.nn.GELU("tanh"), "relu": torch.nn.ReLU(),
-    }[name]  # fmt: skip
-
-
 def test_a_wrong_product_is_not_used(measured, monkeypatch) -> None:
     measured(prepared_linear.REORDERED)
-    monkeypatch.setattr(
-        prepared_linear.ReorderedProduct, "__call__", lambda self, rows: torch.ones(len(rows), 3)
-    )
+    wrong = prepared_linear.ReorderedProduct
+    monkeypatch.setattr(wrong, "__call__", lambda self, rows: torch.ones(len(rows), 3))
     product = prepared_linear.float_product(torch.eye(3), None, None)
     assert type(product) is prepared_linear.PlainProduct
 

@@ -36,16 +36,24 @@ class Encoder:
         self.model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **options)
         self.model.pooler = None
         self.config = self.model.config
-        self.shifted = "roberta" in self.config.model_type
+        self.first = self.config.pad_token_id + 1 if "roberta" in self.config.model_type else 0
+        self.shapes: list[tuple[int, ...]] = []  # of all batches of token ids
 
     def run(self, **inputs: Tensor) -> Tensor:
+        self.shapes.append(tuple(inputs["input_ids"].shape))
         return self.model(**inputs, return_dict=True).last_hidden_state
 
     def unpadded(self, unpadding: str) -> UnpaddedPass:
         padding = self.config.pad_token_id
-        return UnpaddedPass(
-            unpadding, padding_id=padding, first_position=padding + 1 if self.shifted else 0
-        )
+        return UnpaddedPass(unpadding, padding_id=padding, first_position=self.first)
+
+    def embed(self, unpadding: str, ids: Tensor, mask: Tensor, *given: Any) -> Tensor:
+        return self.unpadded(unpadding)(self.model, self.run, ids, mask, *given)
+
+    def padded(self, ids: Tensor, mask: Tensor, **inputs: Tensor) -> Tensor:
+        """Return what transformers computes in evaluation mode."""
+        self.model.eval()
+        return self.model(input_ids=ids, attention_mask=mask.long(), **inputs).last_hidden_state
 
     def batch(self, lengths: list[int], width: int | None = None) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(3)
@@ -76,11 +84,11 @@ def test_equals_the_padded_pass(encoder: Encoder, unpadding: str, lengths: list[
     outputs, gradients = [], []
     for way in ("none", unpadding):
         encoder.model.zero_grad()
-        vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
+        vectors = encoder.embed(way, ids, mask)
         (vectors * weights).sum().backward()
         outputs.append(vectors[mask])
         gradients.append([p.grad.clone() for p in encoder.model.parameters() if p.grad is not None])
-    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
+    expected = encoder.padded(ids, mask)[mask]
     assert torch.allclose(outputs[0], expected, atol=1e-6)
     assert torch.allclose(outputs[1], expected, atol=1e-5)
     for padded, packed in zip(*gradients, strict=True):
@@ -91,21 +99,15 @@ def test_only_some_families_are_packed(encoder: Encoder, caplog: pytest.LogCaptu
     """They get one row of all tokens and no mask; for others it is logged once."""
     unpadded = encoder.unpadded("auto")
     ids, mask = encoder.batch([7, 30, 12])
-    shapes = []
-
-    def run(**inputs: Tensor) -> Tensor:
-        shapes.append(tuple(inputs["input_ids"].shape))
-        return encoder.run(**inputs)
-
     with caplog.at_level(logging.INFO, logger="declutr"):
         for _ in range(2):
-            shapes.clear()
-            unpadded(encoder.model, run, ids, mask)
+            encoder.shapes.clear()
+            unpadded(encoder.model, encoder.run, ids, mask)
     told = [record for record in caplog.records if "is not packed" in record.message]
     if encoder.config.model_type in PACKS:
-        assert shapes == [(1, 49)] and not told
+        assert encoder.shapes == [(1, 49)] and not told
     else:
-        assert shapes == [(3, 30)] and len(told) == 1
+        assert encoder.shapes == [(3, 30)] and len(told) == 1
 
 
 @settings(
@@ -118,8 +120,7 @@ def test_texts_may_have_any_length(bert: Encoder, lengths: list[int]) -> None:
     bert.model.eval()
     with torch.no_grad():
         padded, packed, grouped = (
-            bert.unpadded(way)(bert.model, bert.run, ids, mask)[mask]
-            for way in ("none", "packed", "grouped")
+            bert.embed(way, ids, mask)[mask] for way in ("none", "packed", "grouped")
         )
     assert torch.allclose(padded, packed, atol=1e-5)
     assert torch.allclose(padded, grouped, atol=1e-5)
@@ -127,25 +128,17 @@ def test_texts_may_have_any_length(bert: Encoder, lengths: list[int]) -> None:
 
 def test_groups_are_of_similar_length(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
-    shapes = []
-
-    def run(**inputs: Tensor) -> Tensor:
-        shapes.append(tuple(inputs["input_ids"].shape))
-        return bert.run(**inputs)
-
-    ids, mask = bert.batch([5, 30, 10, 50, 12, 4])
-    bert.unpadded("grouped")(bert.model, run, ids, mask)
-    assert shapes == [(1, 50), (1, 30), (3, 12), (1, 4)]
+    bert.shapes.clear()
+    bert.embed("grouped", *bert.batch([5, 30, 10, 50, 12, 4]))
+    assert bert.shapes == [(1, 50), (1, 30), (3, 12), (1, 4)]
 
 
 @pytest.mark.parametrize("way", ["auto", "grouped", "packed"])
 def test_padding_elsewhere_than_at_the_end_is_left_alone(bert: Encoder, way: str) -> None:
     ids, mask = bert.batch([6, 6])
     mask[0, 0] = mask[1, 2] = False
-    bert.model.eval()
-    expected = bert.model(input_ids=ids.masked_fill(~mask, 0), attention_mask=mask.long())
-    vectors = bert.unpadded(way)(bert.model, bert.run, ids, mask)
-    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
+    expected = bert.padded(ids.masked_fill(~mask, 0), mask)
+    assert torch.allclose(bert.embed(way, ids, mask)[mask], expected[mask], atol=1e-6)
 
 
 @pytest.mark.parametrize("way", ["auto", "grouped", "none"])
@@ -153,15 +146,12 @@ def test_masked_tokens_inside_a_text_move_no_other_token(encoder: Encoder, way: 
     """Compare with a pass of transformers that gets the mask and all positions."""
     ids, mask = encoder.batch([20, 9, 33, 20], width=40)
     mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = False
-    first = encoder.config.pad_token_id + 1 if encoder.shifted else 0
-    positions = {"position_ids": first + torch.arange(40).expand(4, 40)}
+    positions = {"position_ids": encoder.first + torch.arange(40).expand(4, 40)}
     if "position_ids" not in inspect.signature(encoder.model.forward).parameters:
         positions = {}  # it counts columns
-    encoder.model.eval()
-    expected = encoder.model(input_ids=ids, attention_mask=mask.long(), **positions)
+    expected = encoder.padded(ids, mask, **positions)[mask]
     junk = ids.masked_fill(torch.arange(40) >= torch.tensor([20, 9, 33, 20])[:, None], 7)
-    vectors = encoder.unpadded(way)(encoder.model, encoder.run, junk, mask)
-    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-5)
+    assert torch.allclose(encoder.embed(way, junk, mask)[mask], expected, atol=1e-5)
 
 
 def test_masked_tokens_are_not_in_a_packed_row(encoder: Encoder) -> None:
@@ -174,7 +164,7 @@ def test_masked_tokens_are_not_in_a_packed_row(encoder: Encoder) -> None:
     unpadded = encoder.unpadded("packed")
     packing = Packing(text_lengths(mask), 40, ids.device, mask)
     packed = unpadded._packed(encoder.model, encoder.run, packing, Texts(ids, mask))
-    padded = encoder.unpadded("none")(encoder.model, encoder.run, ids, mask)
+    padded = encoder.embed("none", ids, mask)
     assert torch.allclose(packed[mask], padded[mask], atol=1e-5)
     assert not packed[~mask].any()
 
@@ -184,11 +174,8 @@ def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> Non
     """In transformers, RoBERTa counts from the first token, and BERT from the first column."""
     ids, mask = encoder.batch([6, 6])
     mask[:, :2] = False
-    padded = ids.masked_fill(~mask, encoder.config.pad_token_id)
-    encoder.model.eval()
-    expected = encoder.model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
-    vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
-    assert torch.allclose(vectors[mask], expected[mask], atol=1e-6)
+    expected = encoder.padded(ids.masked_fill(~mask, encoder.config.pad_token_id), mask)[mask]
+    assert torch.allclose(encoder.embed(way, ids, mask)[mask], expected, atol=1e-6)
 
 
 def test_texts_with_masked_tokens_are_grouped_on_a_cpu(
@@ -196,16 +183,11 @@ def test_texts_with_masked_tokens_are_grouped_on_a_cpu(
 ) -> None:
     """They are grouped by their ends, not their numbers of tokens; empty texts are left out."""
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
-    shapes = []
-
-    def run(**inputs: Tensor) -> Tensor:
-        shapes.append(tuple(inputs["input_ids"].shape))
-        return bert.run(**inputs)
-
     ids, mask = bert.batch([5, 30, 10, 9])
     mask[1, 2:28] = mask[3] = False
-    vectors = bert.unpadded("auto")(bert.model, run, ids, mask)
-    assert shapes == [(1, 30), (2, 10)] and vectors.shape[:2] == (4, 30)
+    bert.shapes.clear()
+    assert bert.embed("auto", ids, mask).shape[:2] == (4, 30)
+    assert bert.shapes == [(1, 30), (2, 10)]
 
 
 @pytest.mark.parametrize("way", UNPADDING)
@@ -233,7 +215,7 @@ def test_segments_are_passed_with_their_tokens(bert: Encoder) -> None:
     types = (torch.arange(9) > 3).long().expand(3, 9)
     bert.model.eval()
     one, other, without = (
-        bert.unpadded(way)(bert.model, bert.run, ids, mask, given)[mask]
+        bert.embed(way, ids, mask, given)[mask]
         for way, given in (("none", types), ("packed", types), ("packed", None))
     )
     assert torch.allclose(one, other, atol=1e-5)
@@ -271,16 +253,15 @@ def test_causal_transformers_are_not_packed(tmp_path: Path) -> None:
     ids, mask = encoder.batch([3, 8])
     encoder.model.eval()
     with pytest.raises(CannotPack, match="Set unpadding to 'grouped'"):
-        encoder.unpadded("packed")(encoder.model, encoder.run, ids, mask)
-    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-    vectors = encoder.unpadded("auto")(encoder.model, encoder.run, ids, mask)
-    assert torch.allclose(vectors[mask], expected[mask], atol=1e-5)
+        encoder.embed("packed", ids, mask)
+    expected = encoder.padded(ids, mask)[mask]
+    assert torch.allclose(encoder.embed("auto", ids, mask)[mask], expected, atol=1e-5)
 
 
 def test_eager_attention_is_not_packed(tmp_path: Path) -> None:
     encoder = Encoder(build("bert", tmp_path), attn_implementation="eager")
     with pytest.raises(CannotPack, match="not torch's scaled_dot_product_attention"):
-        encoder.unpadded("packed")(encoder.model, encoder.run, *encoder.batch([3, 8]))
+        encoder.embed("packed", *encoder.batch([3, 8]))
 
 
 @pytest.mark.parametrize("whole", [False, True])
