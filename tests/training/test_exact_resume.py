@@ -203,3 +203,6 @@ def test_all_processes_restore_best_weights_and_the_first_writes_them(
     _restore_best(trainer)
     assert asked == [1] and (tmp_path / "best.th").exists() is is_primary
     assert trainer._best_model_filename == str(tmp_path / "best.th")
+    trainer._metric_tracker.is_best_so_far = lambda: False
+    _restore_best(trainer)
+    assert asked == [1]

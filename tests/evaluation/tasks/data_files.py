@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from declutr.evaluation.sentence_vectors import SentenceVectors
-from declutr.evaluation.task import PROTOTYPING, Protocol, Task
+from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData, Protocol, Task
 
 Pairs = list[tuple[str, str, float]]
 """Two sentences and their gold score."""
@@ -51,6 +52,15 @@ def replaced(old: str, new: str, count: int = 1) -> Callable[[Path], None]:
 def without_lines(text: str) -> Callable[[Path], object]:
     """Return a function that removes the lines with a text from a file."""
     return lambda path: write(path, [r for r in path.read_text().splitlines() if text not in r])
+
+
+def damage_is_named(path: Path, damage: Callable, message: str, task: Callable[[], Task]) -> None:
+    """Assert that a task says what is wrong with a file, and that missing data are told apart."""
+    damage(path)
+    kind = MissingData if damage is Path.unlink else BrokenData
+    with pytest.raises(kind, match=message) as error:
+        task().sentences()
+    assert path.name in str(error.value)
 
 
 def task_named(name: str, tasks: Callable, data: Path, protocol: Protocol = QUICK) -> Task:

@@ -99,24 +99,26 @@ def test_documents_that_are_all_skipped_are_shown(data: RecipeData, tmp_path: Pa
 
 
 def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> None:
-    changes = {
-        "model.loss.temprature": 1,
-        "trainr.num_epochs": 3,
-        "trainer.optimizer.lrr": 1,
-        "train_data_path": "nowhere.txt",
-    }
-    report = checked("declutr", data, tmp_path, **changes)
+    wrong = {"model.loss.temprature": 1, "trainr.num_epochs": 3, "trainer.optimizer.lrr": 1}
+    report = checked("declutr", data, tmp_path, **wrong, train_data_path="nowhere.txt")
     paths = {finding.path for finding in report.findings}
-    assert {"model.loss.temprature", "trainr.num_epochs", "trainer.optimizer.lrr"} <= paths
-    assert "train_data_path" in paths, "what is wrong elsewhere does not hide it"
+    assert {*wrong, "train_data_path"} <= paths, "what is wrong elsewhere does not hide it"
     (message,) = (one.message for one in report.findings if one.path == "trainr.num_epochs")
     assert message.startswith("the recipe has no 'trainr' to change. Did you mean 'trainer'?")
 
 
-def test_parts_that_do_not_fit_are_found(data: RecipeData, tmp_path: Path) -> None:
-    report = checked("declutr", data, tmp_path, **{"model.chunk_size": 0})
-    assert [finding.path for finding in report.findings] == ["model"]
-    assert "chunk_size" in report.findings[0].message
+@pytest.mark.parametrize(
+    "path, value, finding, told",
+    [
+        ("model.chunk_size", 0, "model", "chunk_size"),
+        ("trainer.cuda_device", 64, "trainer.cuda_device", ""),  # a GPU that is not here
+    ],
+)
+def test_parts_that_do_not_fit_are_found(
+    path: str, value: int, finding: str, told: str, data: RecipeData, tmp_path: Path
+) -> None:
+    (found,) = checked("declutr", data, tmp_path, **{path: value}).findings
+    assert found.path == finding and told in found.message
 
 
 def test_warnings_of_a_careful_colleague(data: RecipeData, tmp_path: Path) -> None:
@@ -142,11 +144,6 @@ def test_warnings_of_a_careful_colleague(data: RecipeData, tmp_path: Path) -> No
 def test_a_batch_without_negatives_is_told(data: RecipeData, tmp_path: Path) -> None:
     report = checked("simcse", data, tmp_path, **{"data_loader.batch_size": 1})
     assert any("needs 2 for negatives" in one for one in report.warnings)
-
-
-def test_a_gpu_that_is_not_here_is_found(data: RecipeData, tmp_path: Path) -> None:
-    report = checked("declutr", data, tmp_path, **{"trainer.cuda_device": 64})
-    assert [finding.path for finding in report.findings] == ["trainer.cuda_device"]
 
 
 def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,20 @@
 """Every effective setting of a configuration, and every wrong key with the nearest right one."""
 
-import copy
 from typing import Any
 
 import pytest
+from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401
 from declutr.runs.check.settings import walk_through
 
+EMBEDDER = {"type": "pretrained_transformer_mlm", "model_name": "x"}
 CONFIG: dict[str, Any] = {
     "dataset_reader": {"type": "declutr", "num_anchors": 2},
     "train_data_path": "docs.txt",
     "model": {
         "type": "declutr",
-        "text_field_embedder": {
-            "type": "mlm",
-            "token_embedders": {
-                "tokens": {"type": "pretrained_transformer_mlm", "model_name": "x"}
-            },
-        },
+        "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": EMBEDDER}},
         "loss": {"type": "nt_xent", "temperature": 0.1},
     },
     "data_loader": {"type": "declutr", "batch_size": 8},
@@ -32,14 +28,7 @@ CONFIG: dict[str, Any] = {
 
 def changed(**changes: Any) -> dict[str, Any]:
     """The configuration with keys of dotted paths, in which `__` stands for a dot."""
-    config = copy.deepcopy(CONFIG)
-    for path, value in changes.items():
-        *parents, last = path.split("__")
-        part: Any = config
-        for key in parents:
-            part = part[int(key)] if isinstance(part, list) else part[key]
-        part[last] = value
-    return config
+    return with_overrides(CONFIG, {path.replace("__", "."): v for path, v in changes.items()})
 
 
 def found(**changes: Any) -> dict[str, str]:
@@ -63,8 +52,7 @@ def test_settings_have_the_defaults_of_the_constructors() -> None:
 
 
 def test_a_type_that_is_not_given_is_the_default_of_its_class() -> None:
-    config = changed()
-    config["data_loader"] = {"batch_size": 4}
+    config = changed(data_loader={"batch_size": 4})
     settings = {one.path: one for one in walk_through(config).settings}
     assert settings["data_loader.type"].value == "multiprocess"
     assert settings["data_loader.type"].default_of == "DataLoader"
@@ -96,21 +84,14 @@ def test_a_key_of_another_part_is_sent_there() -> None:
 
 def test_an_unknown_type_is_named_with_the_nearest_and_looked_into() -> None:
     messages = found(model__loss={"type": "nt_xnt", "temprature": 1})
-    assert (
-        "'nt_xnt' is not a registered Objective. Did you mean 'nt_xent'?"
-        in (messages["model.loss.type"])
-    )
+    told = "'nt_xnt' is not a registered Objective. Did you mean 'nt_xent'?"
+    assert told in messages["model.loss.type"]
     assert "Did you mean 'temperature'?" in messages["model.loss.temprature"]
 
 
 def test_values_of_other_kinds_are_wrong() -> None:
-    messages = found(
-        data_loader__batch_size="8",
-        trainer__num_epochs=2.5,
-        trainer__callbacks="run_record",
-        model__loss=3,
-    )
-    assert messages == {
+    wrong = {"trainer__num_epochs": 2.5, "trainer__callbacks": "run_record", "model__loss": 3}
+    assert found(data_loader__batch_size="8", **wrong) == {
         "data_loader.batch_size": "Expected a whole number, got '8'.",
         "trainer.num_epochs": "Expected a whole number, got 2.5.",
         "trainer.callbacks": "Expected a list, got 'run_record'.",
