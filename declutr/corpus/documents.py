@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from declutr.corpus import (
+    PathLike,  # noqa: F401 - re-exported
     Paths,
     normalize_whitespace,  # noqa: F401 - re-exported
     require_encoding_errors,
