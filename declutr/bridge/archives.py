@@ -78,7 +78,7 @@ def _is_sound(weights: str) -> bool:
 def archived_names(module: ModuleType) -> bool:
     """Let names in an archive of this package mean its own classes, whoever has them here.
 
-    See `declutr.bridge.own_names.of_archive`. Can be removed when archives of release 1.10 and
+    See `declutr.bridge.own_names.of_archive`. Can be removed when archives of release 2.0 and
     before are not opened any more: later ones have names that no other package can take.
     """
 

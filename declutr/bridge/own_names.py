@@ -62,7 +62,7 @@ def names_own(file: str) -> bool:
 def of_archive(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return the configuration of an archive in which the names of this package have the prefix.
 
-    Archives of release 1.10 and before have short names. If another package has taken one, and the
+    Archives of release 2.0 and before have short names. If another package has taken one, and the
     archive carries what only this package writes, its names mean classes of this package.
 
     # Parameters
