@@ -1,8 +1,10 @@
 """Metrics of a text VAE over all texts of a data set, computed without keeping the texts."""
 
 import math
+from typing import Any
 
 import torch
+from allennlp.training.metrics import Metric
 
 from declutr.system.distributed import all_reduced
 from declutr.task_models.text_vae.layers import Code, log_densities
@@ -27,7 +29,7 @@ def mutual_information(code: Code) -> torch.Tensor:
     return (densities.diagonal() - aggregate).mean()
 
 
-class VaeMeasures:
+class VaeMeasures(Metric):
     """Metrics of a text VAE over all texts since the last `reset`, exact, from running sums.
 
     They are `reconstruction`, `kl` and their sum `negative_elbo`, in nats per text, and
@@ -35,13 +37,15 @@ class VaeMeasures:
     also `mutual_information`, averaged over batches weighted by their texts (it depends on the
     batch size, and is at most its logarithm; as in He et al., 2019), and `active_units`, the number
     of dimensions of the code whose mean has a variance of more than 0.01 over the texts.
+
+    As a `Metric`, it is saved with checkpoints, and a run that is resumed within an epoch goes on.
     """
 
     def __init__(self) -> None:
         self._sums: torch.Tensor | None = None  # (5 + 2k,)
 
     @torch.no_grad()
-    def record(
+    def __call__(  # type: ignore[override]
         self,
         code: Code,
         reconstruction: torch.Tensor,
@@ -72,17 +76,20 @@ class VaeMeasures:
         )
         self._sums = sums if self._sums is None else self._sums + sums
 
-    def compute(self, training: bool, all_processes: bool = False) -> dict[str, float]:
+    def get_metric(self, reset: bool = False, training: bool = False) -> dict[str, Any]:
         """Return the metrics by name; without texts there are none.
 
         # Parameters
 
+        reset : compute them over the texts of all processes, which must call this together, and
+            discard all recorded batches.
         training : leave out the metrics that are measured outside training only.
-        all_processes : compute them over the texts of all processes, which must call this together.
         """
         if self._sums is None:
             return {}
-        sums = all_reduced(self._sums) if all_processes else self._sums
+        sums = all_reduced(self._sums) if reset else self._sums
+        if reset:
+            self.reset()
         (texts, information, reconstruction, kl, tokens), per_dimension = sums[:5], sums[5:]
         elbo = reconstruction + kl
         found = {

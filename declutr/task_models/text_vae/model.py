@@ -118,7 +118,7 @@ class TextVae(Model):
         kl = kl_to_prior(code.mean, code.log_variance)  # (n, k)
         information = None if self.training else mutual_information(code)
         lengths, of_texts = mask[:, 1:].sum(dim=1), kl.sum(dim=1)
-        self._measures.record(code, reconstruction, of_texts, lengths, information)
+        self._measures(code, reconstruction, of_texts, lengths, information)
         term = of_texts.mean()
         if self.training:
             term = self._kl_weight() * self._costing(kl)
@@ -148,7 +148,4 @@ class TextVae(Model):
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """Return the metrics since the last `reset`; with `reset`, those of all processes."""
-        found = self._measures.compute(self.training, all_processes=reset)
-        if reset:
-            self._measures.reset()
-        return found
+        return self._measures.get_metric(reset, self.training)

@@ -60,8 +60,8 @@ def test_means_do_not_depend_on_the_batches() -> None:
             batch = rows_of(code, start, stop)
             information = mutual_information(batch)
             shared += float(information) * (stop - start) / 10
-            measures.record(batch, reconstruction[part], kl[part], tokens[part], information)
-        found = measures.compute(training=False)
+            measures(batch, reconstruction[part], kl[part], tokens[part], information)
+        found = measures.get_metric(training=False)
         assert found == {
             "negative_elbo": pytest.approx(float((reconstruction + kl).mean())),
             "reconstruction": pytest.approx(float(reconstruction.mean())),
@@ -76,27 +76,27 @@ def test_a_collapsed_posterior_has_no_active_units() -> None:
     collapsed = Code(torch.randn(6, 3), torch.zeros(6, 3), torch.zeros(6, 3))
     measures = VaeMeasures()
     ones = torch.ones(6)
-    measures.record(collapsed, ones, 0 * ones, ones, mutual_information(collapsed))
-    found = measures.compute(training=False)
+    measures(collapsed, ones, 0 * ones, ones, mutual_information(collapsed))
+    found = measures.get_metric(training=False)
     assert found["active_units"] == found["kl"] == 0
     assert found["mutual_information"] == pytest.approx(0, abs=1e-6)
 
 
 def test_metrics_in_training_after_reset_and_without_texts() -> None:
     measures, ones = VaeMeasures(), torch.ones(2)
-    assert measures.compute(training=False) == {}
-    measures.record(codes(2), ones, ones, ones)
-    assert measures.compute(training=True) == {
+    assert measures.get_metric(training=False) == {}
+    measures(codes(2), ones, ones, ones)
+    assert measures.get_metric(training=True) == {
         "negative_elbo": 2,
         "reconstruction": 1,
         "kl": 1,
         "perplexity": pytest.approx(math.e**2),
     }
     measures.reset()
-    assert measures.compute(training=True) == {}
+    assert measures.get_metric(training=True) == {}
 
 
 def test_one_text_has_no_active_units() -> None:
     measures, ones = VaeMeasures(), torch.ones(1)
-    measures.record(codes(1), ones, ones, ones)
-    assert measures.compute(training=False)["active_units"] == 0
+    measures(codes(1), ones, ones, ones)
+    assert measures.get_metric(training=False)["active_units"] == 0
