@@ -53,7 +53,7 @@ class Batches(Dataset):
 
     def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:
         epoch, rows = key
-        if self._reader.packs:
+        if isinstance(self._reader, RowReader) and self._reader.packs:
             return self._reader.packed(self._path, rows, epoch)
         instances = [self._reader.instance(self._path, row, epoch) for row in rows.tolist()]
         for instance in instances:

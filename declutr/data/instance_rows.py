@@ -19,8 +19,6 @@ class InstanceRows:
         into the shares of processes.
     """
 
-    packs = False
-
     def __init__(self, reader: DatasetReader) -> None:
         self._reader = reader
         self._instances: dict[str, list[Instance]] = {}
