@@ -76,7 +76,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.evaluate": (untrusted.trust_in_archives,),
     "allennlp.commands.find_learning_rate": (untrusted.trust_in_archives,),
     "allennlp.commands.predict": (untrusted.trust_in_archives,),
-    "allennlp.commands.train": (repairs.spawned_training, untrusted.trust_in_archives),
+    "allennlp.commands.train": (repairs.spawned_training,),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
@@ -120,7 +120,11 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (registry.yielding_names,),
     "allennlp.commands.predict": (additions.blank_lines,),
-    "allennlp.commands.train": (configurations.told_errors, configurations.spelt_names),
+    "allennlp.commands.train": (
+        configurations.told_errors,
+        configurations.spelt_names,
+        untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after
+    ),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (additions.one_draw_warning,),
     "allennlp.models.archival": (
