@@ -14,6 +14,7 @@ from tests.objectives.oracles import normal
 
 BANK = {"instances": 5, "embedding_size": 4}
 PAIRS = {"num_labels": 3, "embedding_size": 2}
+RAW = {"normalize_embeddings": False}
 TWO = {"anchors": True, "positives": True}
 OF_PAIRS = {**TWO, "labels": True}
 OF_BANK = {"anchors": True, "ids": True}
@@ -36,10 +37,10 @@ def built(name: str | None, **settings: Any) -> Objective:
             "CrossBatchMemory",
             {"temperature": 0.1, "reduction": "mean"},  # for the run's record
         ),
-        ("contrastive", {}, "Contrastive", {"margin": 1.0, "normalize_embeddings": False}),
-        ("lifted_structured", {}, "LiftedStructured", {"margin": 1.0, "hinge": False}),
+        ("contrastive", {}, "Contrastive", {"margin": 1.0, **RAW}),
+        ("lifted_structured", {}, "LiftedStructured", {"margin": 1.0, "hinge": False, **RAW}),
         ("soft_nearest_neighbours", {}, "SoftNearestNeighbours", {"temperature": 1.0}),
-        ("triplet", {}, "Triplet", {"margin": 1.0, "squared": False}),
+        ("triplet", {}, "Triplet", {"margin": 1.0, "squared": False, **RAW}),
         ("align_uniform", {"t": 3}, "AlignUniform", {"min_pairs": 2, "t": 3}),
         ("barlow_twins", {"redundancy_weight": 0.1}, "BarlowTwins", {"redundancy_weight": 0.1}),
         ("byol", {"reduction": "sum"}, "BYOL", {"min_pairs": 1, "reduction": "sum"}),
