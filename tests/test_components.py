@@ -61,8 +61,9 @@ CONSTRUCTORS = {
     ("Tokenizer", "declutr"): "from_archive",
     ("Trainer", "declutr"): "from_partial_objects",
 }
-MOST_MODULES = 82
-"""How many modules of this package opening an archive may import; 1.5.0 imported 167."""
+MOST_MODULES = 90
+"""How many modules of this package opening an archive may import, 25 of them the bridge's; 1.5.0
+imported 167."""
 
 
 def ran(code: str, **environment: str) -> list[str]:

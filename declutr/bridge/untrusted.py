@@ -35,8 +35,9 @@ def is_safe() -> bool:
 def archives_by_rules(module: ModuleType) -> bool:
     """Let `load_archive` open archives by the rules where `DECLUTR_SAFE` is set.
 
-    Commands, `Predictor.from_path` and `Model.from_archive` all load by that function. Can be
-    removed when AllenNLP itself builds registered classes only, from plain JSON.
+    Commands, `Predictor.from_path` and `Model.from_archive` all load by that function.
+
+    Can be removed when AllenNLP itself builds registered classes only, from plain JSON.
     """
 
     @replaces(module)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 _MARK = "declutr answers: "  # Packages may print something when they are imported.
 _LIMIT = 600.0  # seconds for all questions of one process together
+# Packages of which AllenNLP, or its plugin allennlp-models, has modules that the bridge changes.
+_NOT_REQUIRED = ("allennlp_models", "checklist", "rouge")
 _MOST_LOST = 4  # processes that may end early before no more are started
 # This package comes from where it is here, and all others from where any program has them.
 _CODE = (
@@ -118,7 +120,11 @@ def _switches() -> dict[str, list[str]]:
             importlib.import_module(module)
             found["acting"] += [f"{module}: {lend.__name__}" for lend in LENT.get(module, ())]
         except Exception as error:
-            found["failed"].append(f"{module}: {error}")
+            if isinstance(error, ModuleNotFoundError) and error.name in _NOT_REQUIRED:
+                switches = (*LENT.get(module, ()), *REPAIRS.get(module, ()))
+                found["not needed"] += [f"{module}: {switch.__name__}" for switch in switches]
+            else:
+                found["failed"].append(f"{module}: {error}")
     return found
 
 
