@@ -52,12 +52,26 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
     parser : the parser of the command.
     error : the error, which is to be raised again if this function returns.
     """
-    if os.environ.get(TRACEBACK, "0") not in ("", "0"):
+    if os.environ.get(TRACEBACK, "0") not in ("", "0") or isinstance(error, SystemExit):
         return
     if isinstance(error, KeyboardInterrupt):
         parser.exit(_INTERRUPTED)
     elif is_of_user(error):
-        parser.exit(2, f"{parser.prog}: {in_words(error)}\n")
+        print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)
+        raise _exit(error) from error
+
+
+def _exit(error: Exception) -> SystemExit:
+    """Return the exit with status 2, which is AllenNLP's error as well if that was told.
+
+    Programs that call `allennlp.commands.main` may expect a `ConfigurationError`.
+    """
+    checks = sys.modules.get("allennlp.common.checks")
+    if checks is None or not isinstance(error, checks.ConfigurationError):
+        return SystemExit(2)
+    told = type("Told", (SystemExit, checks.ConfigurationError), {})(2)
+    told.code, told.message = 2, error.message
+    return told
 
 
 def is_of_user(error: BaseException) -> bool:

@@ -50,6 +50,20 @@ def test_errors_of_the_operating_system_name_the_file(command) -> None:
     assert command(ConfigurationError("")) == (2, "declutr work: ConfigurationError\n")
 
 
+def test_programs_that_call_main_can_catch_the_error_of_allennlp(capsys) -> None:
+    def run(args: argparse.Namespace) -> None:
+        raise ConfigurationError("no such model")
+
+    parser = argparse.ArgumentParser(prog="inner")
+    set_command(parser, run)
+    outer = argparse.ArgumentParser(prog="outer")
+    set_command(outer, parser.get_default("func"))  # two switches can wrap one command
+    with pytest.raises(ConfigurationError, match=r"^no such model$") as caught:
+        outer.get_default("func")(argparse.Namespace())
+    assert isinstance(caught.value, SystemExit) and caught.value.code == 2
+    assert capsys.readouterr().err == "inner: no such model\n"
+
+
 def test_an_interruption_is_no_error(command) -> None:
     assert command(KeyboardInterrupt()) == (130, "")
 
