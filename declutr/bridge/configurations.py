@@ -83,27 +83,28 @@ def told_errors(module: ModuleType) -> bool:
     next run would refuse. See `declutr.commands.errors`. Can be removed when AllenNLP tells such
     errors from those of code.
     """
+    commands: list[Any] = []  # the parser of the command, which other callers have none of
 
     @replaces(module.Train)
     def add_subparser(original: Any, self: Any, parser: Any) -> Any:
         subparser = original(self, parser)
         subparser.epilog = TOLD
-        train = subparser.get_default("func")
-
-        def run(args: Any) -> None:
-            folder = Path(args.serialization_dir)
-            is_new = not folder.exists()
-            try:
-                train(args)
-            except (Exception, KeyboardInterrupt) as error:
-                errors = importlib.import_module(ERRORS)
-                if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
-                    shutil.rmtree(folder, ignore_errors=True)
-                errors.tell(subparser, error)
-                raise
-
-        subparser.set_defaults(func=functools.wraps(train)(run))
+        commands[:] = [subparser]
         return subparser
+
+    @replaces(module)
+    def train_model_from_args(original: Any, args: Any) -> None:
+        folder = Path(args.serialization_dir)
+        is_new = not folder.exists()
+        try:
+            original(args)
+        except (Exception, KeyboardInterrupt) as error:
+            errors = importlib.import_module(ERRORS)
+            if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
+                shutil.rmtree(folder, ignore_errors=True)
+            if commands:
+                errors.tell(commands[0], error)
+            raise
 
     return True
 

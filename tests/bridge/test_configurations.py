@@ -78,7 +78,6 @@ def test_a_run_that_never_began_leaves_no_folder(
     monkeypatch.delenv("DECLUTR_TRACEBACK", raising=False)
     monkeypatch.chdir(tmp_path)
     module = bare("allennlp.commands.train")
-    configurations.told_errors(module)
 
     def failed(args: Any) -> None:
         Path("out").mkdir(exist_ok=True)
@@ -89,6 +88,7 @@ def test_a_run_that_never_began_leaves_no_folder(
     if was_there:
         Path("out").mkdir()
     monkeypatch.setattr(module, "train_model_from_args", failed)
+    configurations.told_errors(module)
     with pytest.raises((SystemExit, KeyError)):
         train(module, "any")
     assert Path("out").exists() == kept
