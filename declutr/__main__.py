@@ -73,9 +73,8 @@ def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
 
     from declutr.bridge.deferral import garbage
     from declutr.bridge.names import own_first
-    from declutr.bridge.untrusted import SAFE
+    from declutr.bridge.untrusted import SAFE, safe_as
 
-    os.environ[SAFE] = os.environ.get(SAFE) or "1"  # in processes that it starts, too
     try:
         with garbage():
             # Importing this module sets up logging as the command `allennlp` does, by the
@@ -89,7 +88,7 @@ def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
         sys.exit(f"declutr: AllenNLP cannot be imported: {error}. `declutr doctor` says more.")
     gc.freeze()  # modules are never freed, so no garbage collection needs to scan them
     install_sigterm_handler()
-    with own_first(*own_first_in):
+    with own_first(*own_first_in), safe_as(os.environ.get(SAFE) or "1"):
         run_command(prog="declutr")
 
 

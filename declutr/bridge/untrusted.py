@@ -81,7 +81,7 @@ def _add_trust(command: type) -> None:
         of_allennlp = subparser.get_default("func")
 
         def run(args: Any) -> Any:
-            with _trusted() if args.trust else contextlib.nullcontext():
+            with safe_as("0") if args.trust else contextlib.nullcontext():
                 return of_allennlp(args)
 
         importlib.import_module(ERRORS).set_command(subparser, run)
@@ -89,11 +89,13 @@ def _add_trust(command: type) -> None:
 
 
 @contextlib.contextmanager
-def _trusted() -> Iterator[None]:
-    """Return a context in which archives are trusted, in processes that start inside as well."""
-    before = os.environ[SAFE]
-    os.environ[SAFE] = "0"
+def safe_as(value: str) -> Iterator[None]:
+    """Return a context in which `DECLUTR_SAFE` has a value, in processes that start inside too."""
+    before = os.environ.get(SAFE)
+    os.environ[SAFE] = value
     try:
         yield
     finally:
-        os.environ[SAFE] = before
+        del os.environ[SAFE]
+        if before is not None:
+            os.environ[SAFE] = before

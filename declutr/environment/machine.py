@@ -14,7 +14,7 @@ from declutr.environment.probe import Answer
 SECTION, SETTINGS = "Devices", "Settings"
 KNOWN = {
     *("DECLUTR_BRIDGE", "DECLUTR_CACHE", "DECLUTR_KEEP_DTYPE", "DECLUTR_KERNELS"),
-    *("DECLUTR_PLUGIN", "DECLUTR_TRACEBACK", "DECLUTR_WORKERS"),
+    *("DECLUTR_PLUGIN", "DECLUTR_SAFE", "DECLUTR_TRACEBACK", "DECLUTR_WORKERS"),
 }
 """The environment variables that this package reads."""
 _SWITCHES = ("DECLUTR_BRIDGE", "DECLUTR_KEEP_DTYPE", "DECLUTR_PLUGIN", "DECLUTR_TRACEBACK")

@@ -18,12 +18,6 @@ import declutr
 from declutr import __main__ as command
 
 
-@pytest.fixture(autouse=True)
-def _kept_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pytest restore the variable that the program sets for itself."""
-    monkeypatch.setenv("DECLUTR_SAFE", "1")
-
-
 def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])

@@ -109,11 +109,14 @@ def test_the_program_declutr_sets_the_variable(monkeypatch: Any) -> None:
     from declutr import __main__ as command
 
     monkeypatch.setattr(sys, "argv", ["declutr", "predict"])
-    monkeypatch.setattr(allennlp.commands, "main", lambda prog: None)
-    for before, after in (("", "1"), ("0", "0"), ("1", "1")):
+    seen: list[str] = []
+    monkeypatch.setattr(
+        allennlp.commands, "main", lambda prog: seen.append(os.environ[untrusted.SAFE])
+    )
+    for before, inside in (("", "1"), ("0", "0"), ("1", "1")):
         monkeypatch.setenv(untrusted.SAFE, before)
         command.main()
-        assert os.environ[untrusted.SAFE] == after
+        assert seen.pop() == inside and os.environ[untrusted.SAFE] == before
     monkeypatch.delenv(untrusted.SAFE)
     command.main()
-    assert os.environ[untrusted.SAFE] == "1"
+    assert seen == ["1"] and untrusted.SAFE not in os.environ
