@@ -81,13 +81,13 @@ def archived_names(module: ModuleType) -> bool:
     See `declutr.bridge.own_names.of_archive`. Can be removed when archives of release 2.0 and
     before are not opened any more: later ones have names that no other package can take.
     """
+    plain: Any = module.Params  # which can be pickled
 
-    class ArchivedParams(module.Params):  # type: ignore[name-defined,misc]
+    class ArchivedParams(plain):
         @classmethod
         def from_file(cls, params_file: Any, *args: Any, **kwargs: Any) -> Any:
             params = super().from_file(params_file, *args, **kwargs)
-            params.params = of_archive(params.params, os.path.dirname(params_file))
-            return params
+            return plain(of_archive(params.params, os.path.dirname(params_file)))
 
     module.Params = ArchivedParams  # type: ignore[attr-defined]
     return True

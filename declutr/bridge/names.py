@@ -47,6 +47,7 @@ class Names(MutableMapping[str, Any]):
         self.base, self._others, self._places = base, others, dict(places)
         self.shared = may_be_taken(base)
         self._registered: dict[str, Any] = {}
+        self._hidden: set[str] = set()  # deleted: only the prefixed name is left
         for name, entry in list(others.items()):
             if self._is_own(name, entry):
                 self._registered[name] = others.pop(name)
@@ -79,7 +80,9 @@ class Names(MutableMapping[str, Any]):
             return None
         if name in self._others and (_registering.get() or not self._own_first()):
             return None
-        found = name if name in self._places else name.removeprefix(PREFIX)
+        if name in self._places:
+            return None if name in self._hidden else name
+        found = name.removeprefix(PREFIX)
         return found if found in self._places else None
 
     def listed(self, name: str) -> str:
@@ -106,6 +109,9 @@ class Names(MutableMapping[str, Any]):
     def __setitem__(self, name: str, entry: Any) -> None:
         if self._is_own(name, entry):
             self._registered[name] = entry
+            self._hidden.discard(name)
+            if _registering.get() is None:  # it is put back, after another was there for a while
+                self._others.pop(name, None)
             return
         if name not in self._places and self.own_name(name) is not None:
             from allennlp.common.checks import ConfigurationError
@@ -121,12 +127,12 @@ class Names(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         if self.own_name(name) is not None:
             _ = self[name]  # The import of its module must not add the entry again later.
-            del self._places[name], self._registered[name]
+            self._hidden.add(name)
         else:
             del self._others[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._others, *map(self.listed, self._places)]))
+        return iter(dict.fromkeys([*self._others, *map(self.listed, self._shown())]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -137,6 +143,9 @@ class Names(MutableMapping[str, Any]):
     def _is_own(self, name: object, entry: Any) -> bool:
         cls = entry[0] if isinstance(entry, tuple) else entry
         return self._places.get(name) == place_of(cls)  # type: ignore[call-overload]
+
+    def _shown(self) -> list[str]:
+        return [name for name in self._places if name not in self._hidden or name in self._others]
 
     def _own_first(self) -> bool:
         return self.base.startswith(_own_first.get())

@@ -84,16 +84,23 @@ def as_before(now: Any, before: Any) -> Any:
     # Parameters
 
     now : the configuration, with names of this package spelt by `spelt`.
-    before : that of a run which an earlier release may have begun.
+    before : that of a run which an earlier release may have begun. Where it has names with the
+        prefix, or another package has taken a name, the same text need not mean the same class.
     """
+    if any_taken() or any(short(text) != text for text in _texts(before)):
+        return now
+    return _as_before(now, before)
+
+
+def _as_before(now: Any, before: Any) -> Any:
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         return {
-            key: one if key.endswith("_path") else as_before(one, before.get(key))
+            key: one if key.endswith("_path") else _as_before(one, before.get(key))
             for key, one in now.items()
         }
     if isinstance(now, list) and isinstance(before, list):
         both = zip(now, [*before, *now[len(before) :]], strict=False)
-        return [as_before(one, other) for one, other in both]
+        return [_as_before(one, other) for one, other in both]
     return before if isinstance(now, str) and now != before and short(now) == before else now
 
 

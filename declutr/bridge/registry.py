@@ -66,6 +66,8 @@ def yielding_names(module: ModuleType) -> bool:
 
     @functools.wraps(registers)
     def register(cls: Any, name: str, *args: Any, **kwargs: Any) -> Callable[[type], type]:
+        if name in COMPONENTS.get(place_of(cls), ()):
+            extend()  # before the first such class: an entry of ours must not be replaced
         add = registers(cls, name, *args, **kwargs)
 
         def add_subclass_to_registry(subclass: type) -> type:

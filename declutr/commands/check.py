@@ -70,13 +70,15 @@ def run(args: argparse.Namespace) -> None:
     from allennlp.common.plugins import import_plugins
     from allennlp.common.util import import_module_and_submodules
 
+    from declutr.bridge.names import own_first
     from declutr.runs.check.report import check_recipe
 
     import_plugins()
     for package in args.include_package:
         import_module_and_submodules(package)
     with_data = not args.no_data and not args.only
-    report = check_recipe(args.recipe, args.overrides, args.serialization_dir, with_data)
+    with own_first():  # as in `declutr train`
+        report = check_recipe(args.recipe, args.overrides, args.serialization_dir, with_data)
     if args.only:
         report = dataclasses.replace(
             report,

@@ -46,6 +46,8 @@ class Command(Subcommand):
         return names.listed(own) if isinstance(names, Names) else own
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        if self.name in parser.choices:  # by another name that a plugin then took
+            return parser.choices[self.name]
         raw, wrapped = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
         subparser = parser.add_parser(
             self.name,

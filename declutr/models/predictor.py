@@ -8,6 +8,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
+from declutr.bridge.component_names import short
+
 
 @Predictor.register("declutr")
 class DeCLUTRPredictor(Predictor):
@@ -74,7 +76,7 @@ class TaskModelPredictor(Predictor):
     ) -> Predictor:
         """Return the default predictor of the task model, or AllenNLP's own if it has none."""
         task: Any = model
-        while task.default_predictor == "declutr-reclaim":  # a ReclaimModel
+        while short(task.default_predictor) == "reclaim":  # a ReclaimModel
             task = task.model
         name = task.default_predictor
         kind: Any = Predictor if name is None else Predictor.by_name(name)

@@ -1,6 +1,7 @@
 """Configurations say which names are of this package, in runs, archives and recipes."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,17 @@ def test_names_of_this_package_get_the_prefix() -> None:
     assert spelt(new) == new and as_before(new, config) == config
 
 
+def test_a_run_of_an_earlier_release_is_the_same_run(request: Any) -> None:
+    short, prefixed = {"reader": {"type": "glue"}}, {"reader": {"type": "declutr-glue"}}
+    assert as_before(prefixed, short) == short and as_before(prefixed, prefixed) == prefixed
+    # This release began it, with the reader of somebody else.
+    begun = {"model": "declutr-declutr", "reader": {"type": "glue"}}
+    now = {"model": "declutr-declutr", **prefixed}
+    assert as_before(now, begun) == now != begun
+    request.getfixturevalue("taken")
+    assert as_before(prefixed, short) == prefixed
+
+
 def test_names_of_others_stay(taken: None) -> None:
     config = run_config(Path("tiny"), Path("texts"))
     new = spelt(config)
@@ -113,6 +125,7 @@ def test_the_switch_for_archives(bare: Any, taken: None, tmp_path: Path) -> None
     assert module.Params.from_file(str(file))["dataset_reader"]["type"] == "declutr"
     assert archives.archived_names(module)
     assert module.Params.from_file(str(file))["dataset_reader"]["type"] == "declutr-declutr"
+    assert type(pickle.loads(pickle.dumps(module.Params.from_file(str(file))))) is Params
     assert names_own(str(file)) and not names_own(str(tmp_path / "nothing"))
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from allennlp.common import Registrable
@@ -57,6 +58,22 @@ def test_whoever_else_registers_a_name_gets_it(theirs: type) -> None:
     assert type(DatasetReader.from_params(params)) is GlueReader
     with pytest.raises(ConfigurationError, match="name already in use for Theirs"):
         DatasetReader.register("glue")(theirs)  # two others are no concern of this package
+
+
+def test_a_name_that_is_replaced_for_a_while_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = Registrable._registry[DatasetReader]
+    with monkeypatch.context() as patched:
+        patched.setitem(registered, "glue", (Model, None))
+        assert DatasetReader.by_name("glue") is Model
+    assert DatasetReader.by_name("glue") is GlueReader and not any_taken()
+    with mock.patch.dict(registered, {"glue": (Model, None)}):  # deletes all, and sets them anew
+        assert DatasetReader.by_name("glue") is Model
+    for name in ("glue", "declutr-glue"):
+        assert DatasetReader.by_name(name) is GlueReader
+    del registered["glue"]
+    assert "glue" not in registered and DatasetReader.by_name("declutr-glue") is GlueReader
+    registered["glue"] = (GlueReader, None)
+    assert DatasetReader.by_name("glue") is GlueReader and not any_taken()
 
 
 def test_a_prefixed_name_is_listed_only_where_the_short_one_is_taken(theirs: type) -> None:
