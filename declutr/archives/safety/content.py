@@ -69,6 +69,9 @@ def _check_configurations(
     folder: Path, trust: bool, overrides: Overrides = None, evaluation: bool = False
 ) -> list[Path]:
     """Check the configurations of a model and of the archives it carries; return their files."""
+    # AllenNLP would extract a file there as an archive, through links and to any place.
+    if (folder / VOCABULARY).exists() and not (folder / VOCABULARY).is_dir():
+        raise UnsafeArchive(f"'{VOCABULARY}' is a file; expected a folder. Take it out.")
     config = folder / CONFIG
     if not config.is_file():  # a sentence-transformers folder, which has `modules.json` instead
         return []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +138,18 @@ def test_pickles_are_refused_in_every_folder(trust: bool, folder: Path, tmp_path
         check_content(folder, trust)
     assert not marker.exists()
     check_content(folder, trust, everything=False)  # loading does not read the file
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_file_as_vocabulary_is_refused(trust: bool, folder: Path) -> None:
+    """AllenNLP extracts such a file, through links and to any place."""
+    carry(folder, lambda inner: None)
+    inner = folder / "transformer" / "archive0"
+    for place, named in ((inner, "In 'archive0', which it carries, 'voc"), (folder, "^'voc")):
+        shutil.rmtree(place / "vocabulary")
+        hostile.tar_of(place / "vocabulary", [hostile.special("s", tarfile.SYMTYPE, "/etc")])
+        with pytest.raises(UnsafeArchive, match=rf"{named}abulary' is a file; expected a folder"):
+            check_content(folder, trust)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
