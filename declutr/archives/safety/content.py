@@ -77,7 +77,9 @@ def _check_configurations(
         return []
     checked = [config]
     transformers = _carried(folder / TRANSFORMERS, NAMES)
-    archives = _carried(folder / TRANSFORMERS, ARCHIVES)
+    # Loading replaces nothing without the names of transformers, be there none.
+    replaced = (folder / TRANSFORMERS / NAMES).is_file()
+    archives = _carried(folder / TRANSFORMERS, ARCHIVES) if replaced else {}
     if not trust:
         names = check_configuration(
             config, set(transformers), set(archives), overrides=overrides, evaluation=evaluation

@@ -77,6 +77,22 @@ def test_a_carried_archive_must_be_inside(folder: Path) -> None:
         check_content(folder)
 
 
+def test_carried_archives_count_only_beside_the_names_of_transformers(folder: Path) -> None:
+    """Loading replaces no archive without them (`declutr.archives.carried`)."""
+    carry(folder, lambda inner: None)
+    check_content(folder)
+    names = json.loads((folder / "transformer" / "names.json").read_text())
+    (folder / "transformer" / "names.json").unlink()
+    config = (folder / "config.json").read_text()
+    for name in names:  # so that only the archive leads outside
+        config = config.replace(json.dumps(name), '"hub/name"')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(
+        UnsafeArchive, match=r"part\.archive' is '/home/me/other\.tar\.gz', another"
+    ):
+        check_content(folder)
+
+
 CARRIED = {
     "dotted type": (
         hostile.with_config("model", "type", value="x.Y"),
