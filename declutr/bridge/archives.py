@@ -1,8 +1,9 @@
 """Additions to AllenNLP's archives: they carry their transformer, and are extracted safely.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge; with `DECLUTR_PLUGIN=0`, carried transformers are used all the same. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge; with `DECLUTR_PLUGIN=0`, carried transformers are used all the same. Each
+function takes a module of AllenNLP right after its body ran and returns whether it changed
+anything.
 """
 
 import contextlib
