@@ -156,6 +156,40 @@ def test_pickles_are_refused_in_every_folder(trust: bool, folder: Path, tmp_path
     check_content(folder, trust, everything=False)  # loading does not read the file
 
 
+@pytest.mark.parametrize("name", ["vocabulary/.lock", "transformer/0/config.json", "vocabulary"])
+def test_links_out_of_a_folder_are_refused(name: str, folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    if (folder / name).exists():
+        (folder / name).rename(outside)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(
+        UnsafeArchive, match=rf"{name}.* is a link to '.*outside', outside the folder"
+    ):
+        check_content(folder, everything=False)
+    check_content(folder, trust=True, everything=False)
+
+
+def test_links_inside_a_folder_or_into_the_blobs_of_the_hub_pass(
+    folder: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "0123"
+    blob = snapshot.parents[1] / "blobs" / "4567"
+    blob.parent.mkdir(parents=True)
+    snapshot.parent.mkdir()
+    folder.rename(snapshot)
+    settings = snapshot / "transformer" / "0" / "config.json"
+    settings.rename(blob)
+    settings.symlink_to("../../../../blobs/4567")
+    (snapshot / "vocabulary" / "tags.txt").write_text("tag")
+    (snapshot / "vocabulary" / "labels.txt").symlink_to("tags.txt")
+    (tmp_path / "link").symlink_to(snapshot)
+    for place in (snapshot, tmp_path / "link"):
+        check_content(place, everything=False)
+    snapshot.parent.rename(snapshot.parents[1] / "others")
+    with pytest.raises(UnsafeArchive, match="is a link to"):
+        check_content(snapshot.parents[1] / "others" / "0123", everything=False)
+
+
 @pytest.mark.parametrize("trust", [False, True])
 def test_a_file_as_vocabulary_is_refused(trust: bool, folder: Path) -> None:
     """AllenNLP extracts such a file, through links and to any place."""
