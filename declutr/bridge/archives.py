@@ -1,8 +1,9 @@
 """Additions to AllenNLP's archives: they carry their transformer, and are extracted safely.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge; with `DECLUTR_PLUGIN=0`, carried transformers are used all the same. Each
+function takes a module of AllenNLP right after its body ran and returns whether it changed
+anything.
 """
 
 import contextlib
@@ -25,11 +26,12 @@ CARRIED = "declutr.archives.carried"
 SAFETY = "declutr.archives.safety"
 
 
-def archived_transformers(module: ModuleType) -> bool:
-    """Let archives carry and use the files of their transformer, and refuse damaged weights.
+def carried_transformers(module: ModuleType) -> bool:
+    """Let archives use the files of the transformer that they carry.
 
-    See `declutr.archives.carried`. Can be removed when AllenNLP archives the files that the parts
-    of a model are built from.
+    See `declutr.archives.carried`. The rules for untrusted archives count on it: they let pass a
+    name that loading replaces. Can be removed when AllenNLP archives the files that the parts of a
+    model are built from.
     """
 
     def with_archived(config: Any, serialization_dir: str) -> Any:
@@ -49,6 +51,16 @@ def archived_transformers(module: ModuleType) -> bool:
         config = with_archived(config, serialization_dir)
         return original(config, weights_path, serialization_dir, cuda_device)
 
+    return True
+
+
+def archived_transformers(module: ModuleType) -> bool:
+    """Let archives carry the files of their transformer, and refuse damaged weights.
+
+    See `declutr.archives.carried`. Can be removed when AllenNLP archives the files that the parts
+    of a model are built from.
+    """
+
     @replaces(module)
     def archive_model(original: Any, *args: Any, **kwargs: Any) -> str:
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
@@ -62,6 +74,26 @@ def archived_transformers(module: ModuleType) -> bool:
             included = arguments.get("include_in_archive") or []
             arguments["include_in_archive"] = [*included, *files]
         return original(**arguments)
+
+    return True
+
+
+def folders_as_vocabularies(module: ModuleType) -> bool:
+    """Refuse an archive whose vocabulary is a file.
+
+    AllenNLP extracts it as an archive, through links and to any place. Can be removed when it
+    extracts by rules, or takes the vocabulary of an archive from a folder only.
+    """
+
+    @replaces(module)
+    def _load_model(
+        original: Any, config: Any, weights_path: Any, serialization_dir: str, cuda_device: int
+    ) -> Any:
+        if os.path.isfile(os.path.join(serialization_dir, "vocabulary")):
+            raise importlib.import_module(SAFETY).UnsafeArchive(
+                f"{serialization_dir}: 'vocabulary' is a file; expected a folder. Take it out."
+            )
+        return original(config, weights_path, serialization_dir, cuda_device)
 
     return True
 

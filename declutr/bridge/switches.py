@@ -80,7 +80,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
-    "allennlp.models.archival": (untrusted.archives_by_rules,),
+    "allennlp.models.archival": (untrusted.archives_by_rules, archives.carried_transformers),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),
@@ -131,6 +131,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         archives.archived_transformers,
         archives.archived_names,
         archives.checked_extraction,
+        archives.folders_as_vocabularies,
     ),
     "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (

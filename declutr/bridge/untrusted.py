@@ -44,8 +44,6 @@ def archives_by_rules(module: ModuleType) -> bool:
     def load_archive(original: Any, archive_file: Any, *args: Any, **kwargs: Any) -> Any:
         for name, value in zip(("cuda_device", "overrides", "weights_file"), args, strict=False):
             kwargs[name] = value
-        if not is_safe() and SAFETY not in sys.modules:  # so nothing untrusted is being built
-            return original(archive_file, **kwargs)
         if not is_safe() and SAFETY not in sys.modules:  # so no archive is open by the rules
             return original(archive_file, **kwargs)
         load = importlib.import_module(SAFETY).loaded_by_rules

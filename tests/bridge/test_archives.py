@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from declutr.bridge import archives
+from declutr.bridge import archives, finder
 from tests.hostile_archives import changed, packed, regular, special, tar_of, with_torch_pickle
 
 
@@ -52,7 +52,7 @@ def ours(monkeypatch: Any) -> Any:
 def test_archives_are_loaded_with_the_carried_transformer(
     archival: ModuleType, ours: Any, tmp_path: Path
 ) -> None:
-    assert archives.archived_transformers(archival)
+    assert archives.carried_transformers(archival)
     folder = str(tmp_path)
     assert archival._load_dataset_readers("config", folder) == ("config", folder)  # none carried
     (tmp_path / "transformer").mkdir()
@@ -60,6 +60,23 @@ def test_archives_are_loaded_with_the_carried_transformer(
     assert archival._load_dataset_readers("config", folder) == (f"config from {folder}", folder)
     expected = (f"config from {folder}", "weights", folder, -1)
     assert archival._load_model("config", "weights", folder, -1) == expected
+
+
+def test_carried_transformers_are_used_without_the_plugin(monkeypatch: Any) -> None:
+    """The rules for untrusted archives hold there, too, and let pass what is replaced."""
+    monkeypatch.setenv("DECLUTR_PLUGIN", "0")
+    switches = finder._repairs_of("allennlp.models.archival")
+    assert archives.carried_transformers in switches
+    assert archives.archived_transformers not in switches
+
+
+def test_a_vocabulary_that_is_a_file_is_not_extracted(archival: ModuleType, tmp_path: Path) -> None:
+    assert archives.folders_as_vocabularies(archival)
+    arguments = ("config", "weights", str(tmp_path), -1)
+    assert archival._load_model(*arguments) == arguments
+    tar_of(tmp_path / "vocabulary", [special("link", tarfile.SYMTYPE, "/etc")])
+    with pytest.raises(ValueError, match="'vocabulary' is a file; expected a folder"):
+        archival._load_model(*arguments)
 
 
 def test_archives_carry_the_files_of_the_transformer(archival: ModuleType, ours: Any) -> None:

@@ -1,6 +1,7 @@
 """`declutr predict` and `declutr evaluate` run no code of an archive; `--trust` lifts that."""
 
 import json
+import shutil
 import sys
 import tarfile
 from collections.abc import Callable
@@ -73,6 +74,17 @@ def leading_out(*keys: str, **settings: Any) -> Callable[[Path], Callable[[Path]
 def linked(folder: Path) -> None:
     (folder / "vocabulary" / "labels.txt").unlink()
     (folder / "vocabulary" / "labels.txt").symlink_to(folder.parent / "secret.json")
+
+
+def packed_as_vocabulary(marker: Path) -> Callable[[Path], None]:
+    """Put an archive in place of the vocabulary, which AllenNLP would extract through its link."""
+
+    def change(folder: Path) -> None:
+        shutil.rmtree(folder / "vocabulary")
+        link = hostile.special("out", tarfile.SYMTYPE, str(marker.parent))
+        hostile.tar_of(folder / "vocabulary", [link, hostile.regular(f"out/{marker.name}")])
+
+    return change
 
 
 IMPORTED = "which AllenNLP would import and run. Expected a registered name."
@@ -194,6 +206,7 @@ BROUGHT: dict[str, tuple[Callable[[Path], Callable[[Path], None]], str]] = {
         lambda marker: hostile.with_pickle("vocabulary/labels.txt", marker),
         "vocabulary/labels.txt is no UTF-8 text",
     ),
+    "an archive as vocabulary": (packed_as_vocabulary, "'vocabulary' is a file; expected a folder"),
     "a pickle beside": (
         lambda marker: hostile.with_pickle("state.pkl", marker),
         "state.pkl is a pickle, which could run anything",

@@ -5,6 +5,7 @@ AllenNLP evaluates `config.json` as Jsonnet, which can read files. Only plain JS
 
 import os
 import re
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from declutr.archives.safety.building import import_refused, is_registered
 from declutr.archives.safety.overrides import Overrides, with_overrides
 from declutr.archives.safety.plain_json import read_plain_json
 from declutr.bridge.component_names import short
+from declutr.bridge.registry import own_name
 
 _READERS = ("dataset_reader", "validation_dataset_reader")
 # Loading builds only these sections. Others may name files of the training machine, since nothing
@@ -22,9 +24,28 @@ _BUILT = ("model", *_READERS)
 _BUILT_FOR_EVALUATION = ("data_loader", "validation_data_loader", "evaluation")
 _SECTIONS = (*_BUILT, "vocabulary")
 _STRIPPED = ("initializer", "pretrained_file")  # by AllenNLP's `remove_keys_from_params`
-_FILE_KEY = re.compile(r"(^|_)((file|path|dir|directory|folder)s?|file_?names?)$")
+_FILE_KEY = re.compile(r"(^images|(^|_)((file|path|dir|directory|folder)s?|file_?names?))$")
 # Keys under which registered classes take the name of a transformer, or its folder.
 _TRANSFORMER_KEY = re.compile(r"(^|_)(model_name|bert_model|pretrained_model|transformer_model)$")
+# Arguments of transformers' `from_pretrained` under these keys may be the following.
+_ARGUMENTS = ("transformer_kwargs", "tokenizer_kwargs", "auto_config_kwargs")
+_KNOWN_ARGUMENT = re.compile(
+    # How numbers are computed, and what is returned.
+    r"(torch_)?dtype|_?attn_implementation|low_cpu_mem_usage|gradient_checkpointing|use_cache"
+    r"|output_(hidden_states|attentions)|return_dict|local_files_only|initializer_range"
+    # The size and shape of a transformer.
+    r"|.*(dropout|dropout_prob|droprate)|layer_?drop|.*_(size|eps|dim|layers|heads|labels)"
+    r"|hidden_act(ivation)?|max_position_embeddings|position_embedding_type|.*attention_window|rope_(scaling|theta)"
+    r"|rope_parameters|is_decoder|add_(cross_attention|pooling_layer)|reference_compile"
+    # How texts are tokenized.
+    r"|use_fast|do_(lower_case|basic_tokenize|word_tokenize|subword_tokenize)|strip_accents"
+    r"|tokenize_chinese_chars|add_(prefix_space|special_tokens|bos_token|eos_token)|trim_offsets"
+    r"|(model_)?max_length|max_len|(padding|truncation)_side|legacy|normalization"
+    r"|(additional|extra)_special_tokens|(bos|eos|unk|sep|pad|cls|mask)_token(_id)?"
+    r"|clean_up_tokenization_spaces|split_special_tokens|never_split"
+    # These are judged by their values.
+    r"|use_safetensors|trust_remote_code|allow_all_kernels|use_kernels|auto_map|mecab_kwargs"
+)
 _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
 # AllenNLP lets spaCy import the package of this name, or else download and install it.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
@@ -66,6 +87,7 @@ def check_configuration(
         raise UnsafeArchive(f"{file.name} holds no JSON object. Expected a configuration.")
     config, vouched = with_overrides(own, overrides)
     types: dict[KeyPath, Any] = {}
+    own_readers = {(reader,) for reader in _READERS if _is_own_reader(config.get(reader))}
     for path, value in entries(config):
         if isinstance(value, dict):
             types[path] = short(value.get("type"))
@@ -76,6 +98,8 @@ def check_configuration(
 
     def _is_carried(path: KeyPath, name: str) -> bool:
         """Return whether loading replaces `name` at `path` by a folder of the archive."""
+        if path[0] not in _BUILT:  # loading leaves the data loaders as they are
+            return False
         if path[-1] == "archive" and types.get(path[:-1]) == "declutr":
             return name in archives
         return path[-1] == "model_name" and name in transformers
@@ -85,11 +109,15 @@ def check_configuration(
         for path, value in entries(config.get(section), (section,)):
             if path in vouched or _is_stripped(path):
                 continue
+            refuse_if(_argument_of_loading(path, value), path, file.name)
             if isinstance(value, str):
                 if _is_synonyms(path, types) or _is_carried(path, value):
                     continue
                 if _names_transformer(path) and value:
                     named.add(value)
+            # `read` uses it, loading does not: readers of this package drop it.
+            if path[-1] == "cache_dir" and path[:-1] in own_readers and isinstance(value, str):
+                continue
             refuse_if(_options_that_run(path, value) or _outside(path, value), path, file.name)
     return named
 
@@ -129,10 +157,34 @@ def _options_that_run(path: KeyPath, value: Any) -> str | None:
         others = sorted(set(value) - set(_COMPILE))
         if others:
             return f"gives torch.compile {others}, which can name programs to run"
-    if path[-1] == "language" and isinstance(value, str) and not _LANGUAGE.fullmatch(value):
+    if path[-1] == "language" and isinstance(value, str) and not _is_language(value):
         return f"is '{value}', a package that spaCy would import. Expected one of spaCy's models"
     if path[-1] == "mecab_option" and value:
         return f"is {value!r}; options of MeCab can name files"
+    return None
+
+
+def _is_language(value: str) -> bool:
+    """Return whether spaCy takes `value` for one of its models, and not for something here."""
+    if not _LANGUAGE.fullmatch(value) or os.path.exists(value) or os.path.exists(f"{value}.py"):
+        return False
+    return "_" in value or find_spec(value) is None
+
+
+def _argument_of_loading(path: KeyPath, value: Any) -> str | None:
+    """Return why transformers must not be given `value`, if it is an argument of its loading.
+
+    Some arguments let it unpickle, or take files and code from elsewhere.
+    """
+    if path[-1] in _ARGUMENTS and value is not None and not isinstance(value, dict):
+        return f"is {value!r}; expected a dictionary"
+    if len(path) < 2 or path[-2] not in _ARGUMENTS:
+        return None
+    key = str(path[-1])
+    if not _KNOWN_ARGUMENT.fullmatch(key):
+        return f"sets '{key}', which is not among the arguments known to be harmless"
+    if key == "use_safetensors" and value not in (True, None):
+        return f"is {value!r}, which has pickles loaded in place of safetensors"
     return None
 
 
@@ -146,8 +198,6 @@ def _outside(path: KeyPath, value: Any) -> str | None:
         if not leads_outside(value) and not os.path.exists(value):
             return None
         return f"is '{value}', a place outside the archive, which does not carry this transformer"
-    if path[0] in _READERS and path[1:] == ("cache_dir",):  # `read` uses it, loading does not
-        return None
     leads = leads_outside(value) or ("/" in value and os.path.exists(value))
     # Punctuation alone is not a path but a separator at which tokenizers split.
     leads = leads and any(character.isalnum() for character in value)
@@ -164,6 +214,10 @@ def _is_stripped(path: KeyPath) -> bool:
     """Return whether AllenNLP drops this key of a model on loading, which it does outside lists."""
     keys = path[1:] if path[0] == "model" else ()
     return any(key in _STRIPPED for key in takewhile(lambda key: isinstance(key, str), keys))
+
+
+def _is_own_reader(config: Any) -> bool:
+    return isinstance(config, dict) and own_name("DatasetReader", config.get("type")) is not None
 
 
 def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:

@@ -8,6 +8,7 @@ from declutr.archives import (
     CONFIG,
     NAMES,
     TRANSFORMERS,
+    TRUST,
     VOCABULARY,
     UnsafeArchive,
     is_transformer,
@@ -48,6 +49,8 @@ def check_content(
     `declutr.archives.NoModel` : if there is no `config.json`.
     """
     require_model(folder)
+    if not trust:
+        _refuse_links_out(folder)
     configurations = _check_configurations(folder, trust, overrides, evaluation)
     for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
         name = file.relative_to(folder).as_posix()
@@ -69,12 +72,17 @@ def _check_configurations(
     folder: Path, trust: bool, overrides: Overrides = None, evaluation: bool = False
 ) -> list[Path]:
     """Check the configurations of a model and of the archives it carries; return their files."""
+    # AllenNLP would extract a file there as an archive, through links and to any place.
+    if (folder / VOCABULARY).exists() and not (folder / VOCABULARY).is_dir():
+        raise UnsafeArchive(f"'{VOCABULARY}' is a file; expected a folder. Take it out.")
     config = folder / CONFIG
     if not config.is_file():  # a sentence-transformers folder, which has `modules.json` instead
         return []
     checked = [config]
     transformers = _carried(folder / TRANSFORMERS, NAMES)
-    archives = _carried(folder / TRANSFORMERS, ARCHIVES)
+    # Loading replaces nothing without the names of transformers, be there none.
+    replaced = (folder / TRANSFORMERS / NAMES).is_file()
+    archives = _carried(folder / TRANSFORMERS, ARCHIVES) if replaced else {}
     if not trust:
         names = check_configuration(
             config, set(transformers), set(archives), overrides=overrides, evaluation=evaluation
@@ -120,6 +128,24 @@ def _loaded_files(folder: Path) -> Iterator[Path]:
         yield weights
     for name in (VOCABULARY, TRANSFORMERS):
         yield from _every_file(folder / name)
+
+
+def _refuse_links_out(folder: Path) -> None:
+    """Refuse links out of a folder, except into the blobs of the hub's cache that it lies in.
+
+    Links that lead nowhere count as well: the lock of a vocabulary would be created where they do.
+    """
+    root = folder.resolve()
+    caches = [
+        above.parents[1] for above in (root, *root.parents) if above.parent.name == "snapshots"
+    ]
+    allowed = (root, *(cache / "blobs" for cache in caches))
+    for name in (VOCABULARY, TRANSFORMERS):
+        for file in (folder / name, *(folder / name).rglob("*")):
+            place = file.resolve()
+            if not any(inside in place.parents for inside in allowed):
+                link = file.relative_to(folder).as_posix()
+                raise UnsafeArchive(f"{link} is a link to '{place}', outside the folder. {TRUST}")
 
 
 def _require_text(file: Path, name: str) -> None:

@@ -80,7 +80,7 @@ def check_transformer(place: str, *, folder: str = "", revision: str | None = No
     from declutr.archives.model_files import ModelFiles
 
     files = ModelFiles(place, revision)
-    for name in (CONFIG, _TOKENIZER):
+    for name in (CONFIG, _TOKENIZER, _ADAPTER):
         found = files.find(f"{folder}/{name}")
         if found is not None:
             check_transformer_file(found, f"{place}: {name}")

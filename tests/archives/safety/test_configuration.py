@@ -126,7 +126,7 @@ CONFIG: dict[str, Any] = {
 def check(config: Any, folder: Path) -> None:
     file = folder / "config.json"
     file.write_text(json.dumps(config))
-    check_configuration(file, {"/home/me/roberta"}, {"/home/me/model.tar.gz"})
+    check_configuration(file, {"/home/me/roberta"}, {"/home/me/model.tar.gz"}, evaluation=True)
 
 
 def changed(keys: str, value: Any) -> Any:
@@ -248,8 +248,77 @@ REFUSED = {
         {"mecab_kwargs": {"mecab_option": "-r rc"}},
         r"mecab_option' is '-r rc'; options of MeCab can name files",
     ),
-    "cache of the hub": (f"{EMBEDDER}.transformer_kwargs.cache_dir", "/x", r"cache_dir' names"),
+    "a transformer that a loader names": (
+        "validation_data_loader.collate_fn",
+        {"type": "language_model", "model_name": "/home/me/roberta"},
+        r"collate_fn\.model_name' is '/home/me/roberta', a place outside",
+    ),
+    "features of images": (
+        "dataset_reader",
+        {"type": "image_text", "images": "features.npy"},
+        r"'dataset_reader\.images' names a place outside the archive, 'features\.npy'",
+    ),
+    "the cache of another reader": (
+        "dataset_reader",
+        {"type": "somebodys", "cache_dir": "/home/me/cache"},
+        r"'dataset_reader\.cache_dir' names a place outside",
+    ),
+    "a module as a language": ("model.language", "pip", r"'pip', a package that spaCy would"),
+    "a list of arguments": (
+        f"{EMBEDDER}.transformer_kwargs",
+        [["weights_only", False]],
+        r"transformer_kwargs' is \[\['weights_only', False\]\]; expected a dictionary",
+    ),
+    "pickles": (
+        f"{EMBEDDER}.transformer_kwargs.use_safetensors",
+        False,
+        r"use_safetensors' is False, which has pickles loaded",
+    ),
 }
+
+
+ARGUMENTS = (
+    *("weights_only", "revision", "subfolder", "cache_dir", "state_dict", "config", "token"),
+    *("code_revision", "gguf_file", "adapter_kwargs", "proxies", "quantization_config"),
+    *("device_map", "tokenizer_type", "pretrained_model_name_or_path", "anything"),
+)
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_unknown_arguments_of_transformers_are_refused(argument: str, tmp_path: Path) -> None:
+    """Of transformers on the hub, `weights_only` alone makes transformers run a pickle."""
+    message = rf"_kwargs\.{argument}' sets '{argument}', which is not among the arguments"
+    for place in (EMBEDDER, "dataset_reader.tokenizer", "model.a.b"):
+        for kind in ("transformer_kwargs", "tokenizer_kwargs"):
+            for value in (False, "x", {}):
+                with pytest.raises(UnsafeArchive, match=message):
+                    check(changed(f"{place}.{kind}", {"dtype": "auto", argument: value}), tmp_path)
+
+
+def test_known_arguments_of_transformers_pass(tmp_path: Path) -> None:
+    known = {
+        **{"attn_implementation": "sdpa", "hidden_dropout_prob": 0.0, "attention_dropout": 0},
+        **{"max_position_embeddings": 1024, "rope_scaling": {"type": "yarn"}, "use_cache": False},
+        **{"use_safetensors": True, "trust_remote_code": False, "torch_dtype": "bfloat16"},
+    }
+    check(changed(f"{EMBEDDER}.transformer_kwargs", known), tmp_path)
+    known = {
+        **{"use_fast": False, "do_lower_case": True, "add_prefix_space": True, "max_length": 512},
+        **{"additional_special_tokens": ["<one>"], "pad_token": "<pad>"},
+    }
+    check(changed("dataset_reader.tokenizer.tokenizer_kwargs", known), tmp_path)
+    check(changed("dataset_reader.tokenizer.tokenizer_kwargs", None), tmp_path)
+
+
+def test_a_language_is_no_module_of_the_current_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("qq", "en_core_web_sm"):
+        check(changed("model.language", name), tmp_path)
+        for place in (name, f"{name}.py"):
+            (tmp_path / place).touch()
+            with pytest.raises(UnsafeArchive, match="a package that spaCy would import"):
+                check(changed("model.language", name), tmp_path)
+            (tmp_path / place).unlink()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +77,22 @@ def test_a_carried_archive_must_be_inside(folder: Path) -> None:
         check_content(folder)
 
 
+def test_carried_archives_count_only_beside_the_names_of_transformers(folder: Path) -> None:
+    """Loading replaces no archive without them (`declutr.archives.carried`)."""
+    carry(folder, lambda inner: None)
+    check_content(folder)
+    names = json.loads((folder / "transformer" / "names.json").read_text())
+    (folder / "transformer" / "names.json").unlink()
+    config = (folder / "config.json").read_text()
+    for name in names:  # so that only the archive leads outside
+        config = config.replace(json.dumps(name), '"hub/name"')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(
+        UnsafeArchive, match=r"part\.archive' is '/home/me/other\.tar\.gz', another"
+    ):
+        check_content(folder)
+
+
 CARRIED = {
     "dotted type": (
         hostile.with_config("model", "type", value="x.Y"),
@@ -137,6 +154,52 @@ def test_pickles_are_refused_in_every_folder(trust: bool, folder: Path, tmp_path
         check_content(folder, trust)
     assert not marker.exists()
     check_content(folder, trust, everything=False)  # loading does not read the file
+
+
+@pytest.mark.parametrize("name", ["vocabulary/.lock", "transformer/0/config.json", "vocabulary"])
+def test_links_out_of_a_folder_are_refused(name: str, folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    if (folder / name).exists():
+        (folder / name).rename(outside)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(
+        UnsafeArchive, match=rf"{name}.* is a link to '.*outside', outside the folder"
+    ):
+        check_content(folder, everything=False)
+    check_content(folder, trust=True, everything=False)
+
+
+def test_links_inside_a_folder_or_into_the_blobs_of_the_hub_pass(
+    folder: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "0123"
+    blob = snapshot.parents[1] / "blobs" / "4567"
+    blob.parent.mkdir(parents=True)
+    snapshot.parent.mkdir()
+    folder.rename(snapshot)
+    settings = snapshot / "transformer" / "0" / "config.json"
+    settings.rename(blob)
+    settings.symlink_to("../../../../blobs/4567")
+    (snapshot / "vocabulary" / "tags.txt").write_text("tag")
+    (snapshot / "vocabulary" / "labels.txt").symlink_to("tags.txt")
+    (tmp_path / "link").symlink_to(snapshot)
+    for place in (snapshot, tmp_path / "link"):
+        check_content(place, everything=False)
+    snapshot.parent.rename(snapshot.parents[1] / "others")
+    with pytest.raises(UnsafeArchive, match="is a link to"):
+        check_content(snapshot.parents[1] / "others" / "0123", everything=False)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_file_as_vocabulary_is_refused(trust: bool, folder: Path) -> None:
+    """AllenNLP extracts such a file, through links and to any place."""
+    carry(folder, lambda inner: None)
+    inner = folder / "transformer" / "archive0"
+    for place, named in ((inner, "In 'archive0', which it carries, 'voc"), (folder, "^'voc")):
+        shutil.rmtree(place / "vocabulary")
+        hostile.tar_of(place / "vocabulary", [hostile.special("s", tarfile.SYMTYPE, "/etc")])
+        with pytest.raises(UnsafeArchive, match=rf"{named}abulary' is a file; expected a folder"):
+            check_content(folder, trust)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])

@@ -242,12 +242,15 @@ def test_only_settings_are_downloaded_from_the_hub(folder: Path, monkeypatch: An
 
     def cached_file(place: str, name: str, **options: Any) -> str | None:
         asked.append((place, name, options["revision"]))
-        return str(folder / name)
+        return str(folder / name) if (folder / name).exists() else None
 
     monkeypatch.setattr("transformers.utils.cached_file", cached_file)
     check_transformer("someone/model", revision="v1")
-    files = ("config.json", "tokenizer_config.json")
+    files = ("config.json", "tokenizer_config.json", "adapter_config.json")
     assert asked == [("someone/model", name, "v1") for name in files]
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsafeArchive, match=r"^someone/model: adapter_config\.json has another"):
+        check_transformer("someone/model")
     REFUSED["code"][0](folder)
     with pytest.raises(UnsafeArchive, match=r"^someone/model: config\.json: 'auto_map' names"):
         check_transformer("someone/model")

@@ -20,7 +20,7 @@ from declutr.archives.safety.configuration import check_configuration
 # What the names of parameters look like that take a file, a folder, an archive or a transformer.
 TAKES_FILE = re.compile(
     r"file|path|dir(s|ectory|ectories)?$|_dir_|folder|tarball|archive|ur[il]s?$|corpus|checkpoints?$"
-    r"|pretrained|model_name|(bert|transformer)_model"
+    r"|pretrained|model_name|(bert|transformer)_model|^images$"
 )
 OF_TEXT = re.compile(r"str|PathLike|Path\b|Any")
 # Loading and evaluating build none of these.
@@ -83,6 +83,7 @@ def test_of_allennlp_and_this_package(tmp_path: Path, monkeypatch: Any) -> None:
     taken = set(parameters())
     assert ("TokenEmbedder", "elmo_token_embedder", "options_file") in taken
     assert ("Seq2VecEncoder", "bert_pooler", "pretrained_model") in taken
+    assert ("DatasetReader", "image_text", "images") in taken
     assert not accepted(tmp_path)
 
 
