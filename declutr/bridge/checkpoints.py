@@ -8,6 +8,7 @@ import collections
 import contextlib
 import functools
 import io
+import math
 import pathlib
 import pickle
 import re
@@ -17,18 +18,17 @@ from typing import Any
 
 from declutr.bridge.repairs import replaces
 
-_KINDS = (
-    *("f2", "f4", "f8", "g", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"),
-    *("?", "U", "S", "M8[s]", "m8[s]"),
-)
+_SCALARS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
+_ARRAYS = "biufcSUmM"  # the letters of numpy for kinds of numbers, strings and times
 
 
 def checkpoint_globals(module: ModuleType) -> bool:
-    """Allow `torch.load` to read numpy's scalars and arrays, `deque`, `defaultdict` and `Path`.
+    """Allow `torch.load` to read numpy's scalars, `deque`, `defaultdict` and `Path`.
 
-    The states of schedulers contain the first, those of callbacks any of them. Arrays of objects
-    are still refused. Nothing else is added to the list of safe types. Can be removed when
-    AllenNLP's checkpointer does the same, or these states keep plain numbers and lists.
+    The states of schedulers contain the first, those of callbacks any of them, and arrays, which
+    are read by functions of this module: numpy's own would read any memory as objects. Nothing
+    else is added to the list of safe types. Can be removed when AllenNLP's checkpointer does the
+    same, or these states keep plain numbers and lists.
     """
     import numpy
     import torch
@@ -37,11 +37,10 @@ def checkpoint_globals(module: ModuleType) -> bool:
     if add_safe_globals is None:
         return False
     core = getattr(numpy, "_core", None) or numpy.core
-    known: list[Any] = [numpy.dtype, numpy.ndarray]
-    known += {type(numpy.dtype(kind)) for kind in _KINDS}
-    for name in ("scalar", "_reconstruct"):
-        function = getattr(core.multiarray, name)
-        known += [(function, f"numpy.{kind}.multiarray.{name}") for kind in ("core", "_core")]
+    scalar_of_numpy = core.multiarray.scalar
+    names = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # numpy 1 and 2
+    known: list[Any] = [numpy.dtype, *(type(numpy.dtype(kind)) for kind in _SCALARS)]
+    known += [*((scalar_of_numpy, name) for name in names), array, scalar]
     # Empty `list` and so on are what a defaultdict makes.
     known += [collections.deque, collections.defaultdict, list, dict, set, int, float, str, bool]
     paths: set[type] = {type(pathlib.Path()), pathlib.PurePosixPath, pathlib.PureWindowsPath}
@@ -54,9 +53,9 @@ def checkpoint_globals(module: ModuleType) -> bool:
 def callback_states(module: ModuleType) -> bool:
     """Save the states of callbacks so that a resumed run can load them, or refuse to save.
 
-    `deque` and `defaultdict` are pickled as one call each, which `torch.load` can read. A state
-    that it would refuse stops the run when it is saved, not when it is resumed. Can be removed when
-    AllenNLP loads the states of callbacks by rules of its own.
+    `deque`, `defaultdict` and what numpy makes are pickled as one call each, which `torch.load` can
+    read. A state that it would refuse stops the run when it is saved, not when it is resumed. Can
+    be removed when AllenNLP loads the states of callbacks by rules of its own.
     """
 
     @replaces(module.GradientDescentTrainer)
@@ -76,7 +75,7 @@ def callback_states(module: ModuleType) -> bool:
 def _loadable(name: str, state: Any) -> Any:
     import torch
 
-    if not state:
+    if state is None or (type(state) is dict and not state):
         return state
     state, buffer = _portable(state), io.BytesIO()
     try:
@@ -96,19 +95,65 @@ def _loadable(name: str, state: Any) -> Any:
 
 
 def _portable(value: Any) -> Any:
-    """Return a value in which each `deque` and `defaultdict` is one that is pickled as a call."""
+    """Return a value in which what `torch.load` could not read is pickled as a call."""
+    import numpy
+
     kind = type(value)
     if kind in (list, tuple, set):
         return kind(map(_portable, value))
     if kind in (dict, collections.OrderedDict):
-        return kind((key, _portable(item)) for key, item in value.items())
+        return kind((_portable(key), _portable(item)) for key, item in value.items())
     if kind is collections.deque:
         return Deque(map(_portable, value), value.maxlen)
     if kind is collections.defaultdict:
         return DefaultDict(
-            value.default_factory, {key: _portable(item) for key, item in value.items()}
+            value.default_factory,
+            {_portable(key): _portable(item) for key, item in value.items()},
         )
+    if kind is numpy.ndarray and value.dtype.kind in _ARRAYS:
+        # Empty bytes are left out: torch.load does not read them.
+        memory = [value.tobytes()] if value.nbytes else []
+        return Call(array, value.dtype.str, value.shape, *memory)
+    if isinstance(value, numpy.generic) and value.dtype.kind in _ARRAYS:
+        held = numpy.asarray(value)
+        return Call(scalar, held.dtype.str, held.tobytes())
     return value
+
+
+class Call:
+    """What is pickled as one call of a function, and is read as what that returns."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self._call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+def array(kind: str, shape: tuple[int, ...], data: bytes = b"") -> Any:
+    """Return an array of numpy with this memory. States of callbacks are read with it.
+
+    # Raises
+
+    `ValueError` : the kind is not one of numbers, strings or times, or the sizes do not agree.
+    """
+    import numpy
+
+    # Nothing but plain types: a dtype, for one, could have been given any fields.
+    plain = type(kind) is str and type(shape) is tuple and type(data) is bytes
+    dtype = numpy.dtype(kind) if plain else None
+    if dtype is None or dtype.kind not in _ARRAYS or dtype.str != kind:
+        raise ValueError(f"Expected an array of numbers, strings or times, but its kind is {kind}.")
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"Expected sizes of an array, but found {shape}.")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"An array of {shape} of the kind {kind} has not {len(data)} bytes.")
+    return numpy.ndarray(shape, dtype, bytearray(data))
+
+
+def scalar(kind: str, data: bytes) -> Any:
+    """Return a scalar of numpy with this memory, as `array` does."""
+    return array(kind, (), data)[()]
 
 
 class Deque(collections.deque):
@@ -142,6 +187,7 @@ def tensor_caches(module: ModuleType) -> bool:
         return False
     tensors_only = ModuleType("tensors_only")
     tensors_only.Unpickler = TensorUnpickler  # type: ignore[attr-defined]
+    tensors_only.load = _refuse_older_format  # type: ignore[attr-defined]
     load = functools.partial(torch.load, weights_only=False, pickle_module=tensors_only)
 
     def __getitem__(self: Any, key: str) -> torch.Tensor:
@@ -151,11 +197,40 @@ def tensor_caches(module: ModuleType) -> bool:
             stored = transaction.get(key.encode())
         if stored is None:
             raise KeyError(key)
-        self.cache_cache[key] = tensor = load(io.BytesIO(stored), map_location="cpu")
+        if _is_torchscript(stored):
+            raise pickle.UnpicklingError(
+                "This cache of tensors holds a program of TorchScript. Expected tensors only."
+            )
+        tensor = load(io.BytesIO(stored), map_location="cpu")
+        if not isinstance(tensor, torch.Tensor):
+            raise pickle.UnpicklingError(
+                f"This cache of tensors holds a {type(tensor).__name__}. Expected tensors only."
+            )
+        self.cache_cache[key] = tensor
         return tensor
 
     module.TensorCache.__getitem__ = __getitem__
     return True
+
+
+def _is_torchscript(stored: bytes) -> bool:
+    """Return whether `torch.load` would take this for a program, and load it as one."""
+    import torch
+
+    try:
+        archive = torch._C.PyTorchFileReader(io.BytesIO(stored))
+    except RuntimeError:
+        return False  # not an archive: torch.load refuses it
+    asked = getattr(torch.serialization, "_is_torchscript_zip", None)
+    return bool(asked(archive) if asked else "constants.pkl" in archive.get_all_records())
+
+
+def _refuse_older_format(*arguments: Any, **options: Any) -> Any:
+    """Refuse what is no zip archive. `torch.load` would read it as the format before 1.6."""
+    raise pickle.UnpicklingError(
+        "This cache of tensors holds an entry that torch.save did not write, or wrote before torch "
+        "1.6. Expected tensors in zip archives. Delete the cache, so that it is made anew."
+    )
 
 
 class TensorUnpickler(pickle.Unpickler):

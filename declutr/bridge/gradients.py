@@ -22,7 +22,8 @@ def sparse_norms(module: ModuleType) -> bool:
 
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        return plain([_with_dense_gradient(p) for p in parameters], *args, **kwargs)
+        found = [_with_dense_gradient(p) for p in parameters]
+        return plain([p for p in found if p is not None], *args, **kwargs)
 
     module.clip_grad_norm_ = clip_grad_norm_  # type: ignore[attr-defined]
     return True
@@ -31,12 +32,15 @@ def sparse_norms(module: ModuleType) -> bool:
 def _with_dense_gradient(parameter: Any) -> Any:
     """Return the parameter, or a tensor whose gradient is the memory of its sparse gradient.
 
-    The gradient is coalesced first: rows that occur several times are summed.
+    The gradient is coalesced first: rows that occur several times are summed. For a sparse gradient
+    without values it is `None`, because torch has no infinity norm of nothing.
     """
     if parameter.grad is None or not parameter.grad.is_sparse:
         return parameter
     parameter.grad = parameter.grad.coalesce()
     values = parameter.grad.detach()._values()
+    if not values.numel():
+        return None
     holder = values.detach()
     holder.grad = values
     return holder

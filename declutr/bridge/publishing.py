@@ -117,11 +117,18 @@ class Repository:
 
     def git_pull(self, rebase: bool = False) -> None:
         """Fetch the files of the repository that a push extends: its card and its attributes."""
-        for name in (_CARD, _ATTRIBUTES):
+        fetched = {
+            name: self._api.hf_hub_download(self._repo_id, name)
+            for name in (_ATTRIBUTES, _CARD)
+            if self._api.file_exists(self._repo_id, name)
+        }
+        # Nothing changes before all is fetched: a card without attributes would look like a folder
+        # that no push made.
+        for name in (_ATTRIBUTES, _CARD):
             here = self._folder / name
             here.unlink(missing_ok=True)  # a push that failed may have left it
-            if self._api.file_exists(self._repo_id, name):
-                shutil.copyfile(self._api.hf_hub_download(self._repo_id, name), here)
+            if name in fetched:
+                shutil.copyfile(fetched[name], here)
 
     def lfs_track(self, patterns: list[str]) -> None:
         """Keep files of these patterns in Git LFS."""

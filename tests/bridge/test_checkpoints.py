@@ -20,7 +20,12 @@ STATE = {
     "array": numpy.arange(6.0).reshape(2, 3)[:, ::-1],
     "names": numpy.array(["a", "bc"]),
     "days": numpy.array(["2026-01-01"], dtype="datetime64[D]"),
+    "none": numpy.empty((0, 3), dtype=">i2"),
+    "single": numpy.array(1j),
     "scalar": numpy.float16(0.5),
+    "name": numpy.str_("a"),
+    "day": numpy.datetime64("2026-01-01"),
+    "ids": {numpy.str_("a"): numpy.int64(1)},
     "last": deque([1, deque([2])], maxlen=3),
     "counts": defaultdict(list, {"a": [1], "b": [deque([2])]}),
     "path": Path("/somewhere/else"),
@@ -83,6 +88,48 @@ def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
+class Pickled:
+    """An object with any pickle."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+def loaded(value: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save({"x": value}, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)["x"]
+
+
+def test_memory_cannot_be_read_as_objects() -> None:
+    build = (3, "|", None, ("a",), {"a": (Pickled(numpy.dtype, ("O", False, True)), 0)}, 8, 1, 0)
+    number = Pickled(numpy.dtype, ("f8", False, True), build)
+    reconstruct, arguments, _ = numpy.zeros(1).__reduce__()[:3]
+    made = Pickled(reconstruct, arguments, (1, (1,), number, False, b"AAAAAAAA"))
+    for refused in (made, numpy.zeros(1)):
+        with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL \S*_reconstruct"):
+            loaded(refused)
+    for kind in (number, "O", "|O", "|V8", "<f8,O", "T", "f8", 1):
+        with pytest.raises(ValueError, match="kind is"):
+            loaded(Pickled(checkpoints.array, (kind, (1,), b"AAAAAAAA")))
+    for shape in ((-1,), (1.0,), ([1],), (True,)):
+        with pytest.raises(ValueError, match="Expected sizes"):
+            loaded(Pickled(checkpoints.array, ("<f8", shape, b"AAAAAAAA")))
+    for shape in ((2,), (), (2**62, 4), (0,)):
+        with pytest.raises(ValueError, match="has not 7 bytes"):
+            loaded(Pickled(checkpoints.array, ("<f8", shape, b"AAAAAAA")))
+
+
+def test_read_arrays_can_be_written_to() -> None:
+    found = loaded(checkpoints._portable(numpy.ones(2)))
+    found += 1
+    assert found.tolist() == [2, 2]
+
+
 @TrainerCallback.register("test-stateful")
 class Stateful(TrainerCallback):
     """A callback that saves whatever `states` holds, and keeps what it is given back."""
@@ -104,10 +151,10 @@ def test_a_run_that_saves_can_be_resumed(train: Any, monkeypatch: pytest.MonkeyP
     train(trainer=trainer)
     train(trainer=trainer, recover=True)
     loaded = Stateful.loaded
-    for name in ("array", "names", "days"):
+    for name in ("array", "names", "days", "none", "single"):
         assert loaded[name].dtype == STATE[name].dtype
         numpy.testing.assert_array_equal(loaded[name], STATE[name])
-    for name in ("last", "counts", "path", "pure", "scalar", "nested"):
+    for name in ("last", "counts", "path", "pure", "scalar", "name", "day", "ids", "nested"):
         assert loaded[name] == STATE[name] and type(loaded[name]) is type(STATE[name])
     assert loaded["last"].maxlen == 3 and loaded["counts"].default_factory is list
     assert type(loaded["counts"]["b"][0]) is deque
@@ -129,6 +176,13 @@ def test_a_state_that_could_not_be_loaded_is_not_saved(
 def test_errors_name_what_cannot_be_pickled_at_all() -> None:
     with pytest.raises(ValueError, match=r"callback Odd cannot be saved.*lambda"):
         checkpoints._loadable("Odd", {"x": lambda: 1})
+
+
+def test_a_state_can_be_any_value() -> None:
+    tensor = torch.ones(2)
+    assert checkpoints._loadable("Any", tensor) is tensor
+    for empty in (None, {}, [], 0, torch.ones(0)):
+        assert checkpoints._loadable("Any", empty) is empty or empty == []
 
 
 TENSORS = [
@@ -181,3 +235,46 @@ def test_a_cache_with_other_objects_is_refused(tmp_path: Path) -> None:
         with pytest.raises(pickle.UnpicklingError, match=r"posix\.mkdir|nt\.mkdir"):
             cache["key"]
     assert not (tmp_path / "made").exists()
+
+
+class Program(torch.nn.Module):
+    """A module whose archive runs code when it is loaded."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @torch.jit.export
+    def __getstate__(self) -> bool:
+        return self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: bool) -> None:
+        self.training = state
+        print("code ran")
+
+
+def written(value: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_cache_with_what_no_cache_writes_is_refused(tmp_path: Path, capfd: Any) -> None:
+    pytest.importorskip("lmdb")
+    cache = importlib.import_module("allennlp.common.file_utils").TensorCache(tmp_path / "cache")
+    program = io.BytesIO()
+    torch.jit.save(torch.jit.script(Program()), program)
+    entries = {
+        "program of TorchScript": program.getvalue(),
+        "holds a OrderedDict": written(OrderedDict(x=1)),
+        "did not write": b"garbage",
+        "before torch 1.6": written(torch.ones(1), _use_new_zipfile_serialization=False),
+    }
+    for message, stored in entries.items():
+        with cache.lmdb_env.begin(write=True) as transaction:
+            transaction.put(b"key", stored)
+        with pytest.raises(pickle.UnpicklingError, match=message):
+            cache["key"]
+        assert not cache.cache_cache
+    assert "code ran" not in capfd.readouterr().out

@@ -46,6 +46,17 @@ def test_sparse_gradients_are_rescaled_as_dense_ones(name: str, bound: float, ki
         torch.testing.assert_close(one.grad.to_dense(), other.grad, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("kind", [2.0, float("inf")])
+def test_a_sparse_gradient_without_values_counts_as_zero(name: str, kind: float) -> None:
+    clip = importlib.import_module(name).clip_grad_norm_
+    embedding, other = torch.nn.Embedding(5, 3, sparse=True), torch.nn.Parameter(torch.ones(1))
+    embedding(torch.zeros(0, dtype=torch.long)).sum().backward()
+    assert clip(embedding.parameters(), 1.0, kind) == 0
+    other.grad = torch.full((1,), 2.0)
+    assert clip([embedding.weight, other], 1.0, kind) == 2 and other.grad < 1.001
+
+
 def test_one_parameter_is_enough() -> None:
     clip = importlib.import_module(MODULES[0]).clip_grad_norm_
     parameter = parameters_with_gradients(True)[0]

@@ -149,6 +149,28 @@ def test_a_folder_with_other_files_is_left_alone(hub: Hub, run: Path) -> None:
     assert Path("hub/model/vocabulary/mine.txt").exists() and hub.messages == []
 
 
+@pytest.mark.parametrize("lost", [".gitattributes", "README.md"])
+@pytest.mark.parametrize("pushed", [False, True])
+def test_a_push_can_be_repeated_after_a_failed_download(
+    hub: Hub, run: Path, monkeypatch: pytest.MonkeyPatch, lost: str, pushed: bool
+) -> None:
+    (hub.folder / "README.md").write_text("Trained on all there is.\n")
+    if pushed:
+        push("-n", "model", "-s", str(run))
+
+    def download(repo_id: str, name: str) -> str:
+        if name == lost:
+            raise ConnectionError(name)
+        return str(hub.folder / name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hub, "hf_hub_download", download)
+        with pytest.raises(ConnectionError, match=lost):
+            push("-n", "model", "-s", str(run))
+    push("-n", "model", "-s", str(run))
+    assert len(hub.messages) == 1 + pushed
+
+
 def test_the_switch_is_needed(bare: Any) -> None:
     name = "allennlp.common.push_to_hf"
     module = importlib.import_module(name)
