@@ -53,9 +53,9 @@ def checkpoint_globals(module: ModuleType) -> bool:
 def callback_states(module: ModuleType) -> bool:
     """Save the states of callbacks so that a resumed run can load them, or refuse to save.
 
-    `deque`, `defaultdict` and what numpy makes are pickled as one call each, which `torch.load` can
-    read. A state that it would refuse stops the run when it is saved, not when it is resumed. Can
-    be removed when AllenNLP loads the states of callbacks by rules of its own.
+    Arrays, `deque` and `defaultdict` are pickled as one call each, which `torch.load` can read.
+    A state that it would refuse stops the run when it is saved, not when it is resumed.
+    Can be removed when AllenNLP loads the states of callbacks by rules of its own.
     """
 
     @replaces(module.GradientDescentTrainer)
