@@ -11,7 +11,8 @@ os.environ["DECLUTR_KEEP_DTYPE"] = "1"  # tests check numbers, on processors wit
 import importlib.util
 import random
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,8 @@ from filelock import FileLock
 torch.set_num_threads(1)  # tests run beside each other
 
 RECIPES = Path(__file__).parent.parent / "training_config"
+PACKAGE = "package_on_demand"
+"""The package of the fixture `written`."""
 
 
 def make_documents(count: int, words: int, seed: int = 0) -> list[str]:
@@ -223,3 +226,24 @@ def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 1)
     monkeypatch.setattr(linear_products, "products_of", lambda features, outputs: onednn)
     monkeypatch.setattr(linear_products, "output_of", lambda features, outputs: "onednn")
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Return a function that writes a module of a package and returns its dotted name."""
+    (tmp_path / PACKAGE).mkdir()
+    (tmp_path / PACKAGE / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def written(name: str, text: str) -> str:
+        (tmp_path / PACKAGE / f"{name}.py").write_text(text)
+        return f"{PACKAGE}.{name}"
+
+    yield written
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+
+
+def imported() -> set[str]:
+    """Return the names of the modules of `PACKAGE` that have been imported."""
+    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{PACKAGE}.")}

@@ -30,8 +30,13 @@ from declutr.archives import (
 from declutr.bridge.component_names import short
 from declutr.bridge.registry import own_name
 
+# The base classes of the parts of a trained archive that other models take.
 _BASES_OF_PARTS = (
-    *("Seq2VecEncoder", "TextFieldEmbedder", "TokenEmbedder", "TokenIndexer", "Tokenizer"),
+    "Seq2VecEncoder",
+    "TextFieldEmbedder",
+    "TokenEmbedder",
+    "TokenIndexer",
+    "Tokenizer",
 )
 logger = logging.getLogger(__name__)
 

@@ -121,7 +121,12 @@ def _portable(value: Any) -> Any:
 
 
 class Call:
-    """What is pickled as one call of a function, and is read as what that returns."""
+    """An object that is pickled as one call of a function, and unpickled as its result.
+
+    # Parameters
+
+    function, arguments : the function, found by its name where it is read, and its arguments.
+    """
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self._call = function, arguments

@@ -27,9 +27,14 @@ SAFETY = "declutr.archives.safety"
 ERRORS = "declutr.commands.errors"
 
 
+def is_set(variable: str) -> bool:
+    """Return whether an environment variable has a value other than 0."""
+    return os.environ.get(variable, "0") not in ("", "0")
+
+
 def is_safe() -> bool:
     """Return whether archives that AllenNLP opens are untrusted."""
-    return os.environ.get(SAFE, "0") not in ("", "0")
+    return is_set(SAFE)
 
 
 def archives_by_rules(module: ModuleType) -> bool:

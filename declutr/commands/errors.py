@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import sys
 import tarfile
 from collections.abc import Callable
 
 from declutr.bridge.configurations import TOLD, TRACEBACK
+from declutr.bridge.untrusted import is_set
 
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 
@@ -52,7 +52,7 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
     parser : the parser of the command.
     error : the error, which is to be raised again if this function returns.
     """
-    if os.environ.get(TRACEBACK, "0") not in ("", "0") or isinstance(error, SystemExit):
+    if is_set(TRACEBACK) or isinstance(error, SystemExit):
         return
     if isinstance(error, KeyboardInterrupt):
         parser.exit(_INTERRUPTED)

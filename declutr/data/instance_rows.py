@@ -38,7 +38,7 @@ class InstanceRows:
     def _read(self, path: Any) -> list[Instance]:
         key = str(path)
         if key not in self._instances:
-            self._instances[key] = list(self._all_shares(path))
+            self._instances[key] = self._all_shares(path)
             if not self._instances[key]:
                 raise ConfigurationError(f"No instances were read from '{path}'.")
         return self._instances[key]

@@ -1,32 +1,14 @@
 """Modules are imported when their names are used, and are complete before they are returned."""
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from declutr.bridge.names import Names
+from tests.conftest import PACKAGE, imported
 
-PACKAGE = "package_on_demand"
 BASE = "declutr.base:Base"
-
-
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Return a function that writes a module of a package and returns its dotted name."""
-    (tmp_path / PACKAGE).mkdir()
-    (tmp_path / PACKAGE / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def written(name: str, text: str) -> str:
-        (tmp_path / PACKAGE / f"{name}.py").write_text(text)
-        return f"{PACKAGE}.{name}"
-
-    yield written
-    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
-        del sys.modules[name]
 
 
 @pytest.fixture
@@ -53,10 +35,6 @@ def names(written: Callable[..., str]) -> Names:
 
 
 NAMES: list[Names] = []
-
-
-def imported() -> set[str]:
-    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{PACKAGE}.")}
 
 
 def test_names_are_listed_without_an_import(names: Names) -> None:

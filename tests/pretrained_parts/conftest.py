@@ -1,14 +1,26 @@
 """Fixtures of parts: an archive without a transformer, and nothing that stays open."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from allennlp.commands.train import train_model
-from allennlp.common import Params
+from allennlp.common import Params, cached_transformers
 
 from declutr.pretrained_parts import opened
 from tests.conftest import run_config
+
+
+def moved_away(run: Path, source: Path) -> Path:
+    """Move the archive of a run, remove all that it was made of, and forget what was opened."""
+    place = run.parent / "moved.tar.gz"
+    shutil.move(run / "model.tar.gz", place)
+    for folder in (source, run):
+        shutil.rmtree(folder)
+    opened._opened.cache_clear()
+    cached_transformers._clear_caches()
+    return place
 
 
 @pytest.fixture(autouse=True)

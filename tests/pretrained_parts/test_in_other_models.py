@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from allennlp.commands.train import train_model
-from allennlp.common import Params, cached_transformers
+from allennlp.common import Params
 from allennlp.data import Batch
 from allennlp.models import Archive
 from allennlp.models.archival import load_archive
 
 from declutr.archives.safety import safely_loaded_archive
-from declutr.pretrained_parts import opened
+from tests.pretrained_parts.conftest import moved_away
 
 SENTENCES = [["ka", "lo", "mi"], ["lo", "ka"], ["mi", "mi", "ka", "lo"]] * 2
 TRAINER = {"optimizer": {"type": "adam", "lr": 1e-2}, "cuda_device": -1, "num_epochs": 1}
@@ -40,12 +40,7 @@ def used_elsewhere(config: dict[str, Any], source: Path, folder: Path) -> Archiv
     data = config["train_data_path"]
     trained = train_model(Params(config), str(folder / "run"))
     expected = predicted(load_archive(folder / "run"), data)
-    shutil.move(folder / "run" / "model.tar.gz", folder / "moved.tar.gz")
-    for place in (source, folder / "run"):
-        shutil.rmtree(place)
-    opened._opened.cache_clear()
-    cached_transformers._clear_caches()
-    archive = safely_loaded_archive(folder / "moved.tar.gz")
+    archive = safely_loaded_archive(moved_away(folder / "run", source))
     assert type(archive.model) is type(trained)
     state = archive.model.state_dict()
     assert all(torch.equal(state[name], value) for name, value in trained.state_dict().items())

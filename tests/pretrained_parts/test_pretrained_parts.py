@@ -29,6 +29,7 @@ from declutr.pretrained_parts import (
     open_model,
 )
 from tests.families import build
+from tests.pretrained_parts.conftest import moved_away
 
 pytestmark = pytest.mark.slow
 
@@ -412,7 +413,6 @@ def test_a_classifier_loads_without_the_archive_of_its_parts(
     where: str, request: pytest.FixtureRequest, checkpoint: Path, tmp_path: Path
 ) -> None:
     """Train a classifier with parts, move it, and use it without the archive of the parts."""
-    from allennlp.common import cached_transformers
     from allennlp.models.archival import load_archive
     from allennlp.predictors import Predictor
 
@@ -445,13 +445,7 @@ def test_a_classifier_loads_without_the_archive_of_its_parts(
     predictor = Predictor.from_path(str(tmp_path / "run"))
     expected = [predictor.predict(row["text"])["logits"] for row in rows]
     expected_tokens = predictor.predict(rows[0]["text"])["tokens"]
-    shutil.move(tmp_path / "run" / "model.tar.gz", tmp_path / "moved.tar.gz")
-    for folder in (source, tmp_path / "run"):
-        shutil.rmtree(folder)
-    opened._opened.cache_clear()
-    cached_transformers._clear_caches()
-
-    archive = load_archive(tmp_path / "moved.tar.gz")
+    archive = load_archive(moved_away(tmp_path / "run", source))
     assert archive.config["dataset_reader"]["tokenizer"]["archive"] == str(source)
     predictor = Predictor.from_archive(archive)
     got = [predictor.predict(row["text"])["logits"] for row in rows]

@@ -1,32 +1,10 @@
 """Packages export names of their modules without importing them."""
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-PACKAGE = "package_on_demand"
-
-
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Return a function that writes a module of a package and returns its dotted name."""
-    (tmp_path / PACKAGE).mkdir()
-    (tmp_path / PACKAGE / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def written(name: str, text: str) -> str:
-        (tmp_path / PACKAGE / f"{name}.py").write_text(text)
-        return f"{PACKAGE}.{name}"
-
-    yield written
-    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
-        del sys.modules[name]
-
-
-def imported() -> set[str]:
-    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{PACKAGE}.")}
+from tests.conftest import PACKAGE, imported
 
 
 def test_a_package_exports_names_of_its_modules_lazily(written: Callable[..., str]) -> None:

@@ -35,8 +35,8 @@ _KNOWN_ARGUMENT = re.compile(
     r"|output_(hidden_states|attentions)|return_dict|local_files_only|initializer_range"
     # The size and shape of a transformer.
     r"|.*(dropout|dropout_prob|droprate)|layer_?drop|.*_(size|eps|dim|layers|heads|labels)"
-    r"|hidden_act(ivation)?|max_position_embeddings|position_embedding_type|.*attention_window|rope_(scaling|theta)"
-    r"|rope_parameters|is_decoder|add_(cross_attention|pooling_layer)|reference_compile"
+    r"|hidden_act(ivation)?|max_position_embeddings|position_embedding_type|.*attention_window"
+    r"|rope_(scaling|theta|parameters)|is_decoder|add_(cross_attention|pooling_layer)|reference_compile"
     # How texts are tokenized.
     r"|use_fast|do_(lower_case|basic_tokenize|word_tokenize|subword_tokenize)|strip_accents"
     r"|tokenize_chinese_chars|add_(prefix_space|special_tokens|bos_token|eos_token)|trim_offsets"

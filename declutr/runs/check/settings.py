@@ -59,7 +59,7 @@ class Walk:
     misplaced: list[int] = field(default_factory=list)
 
     def wrong(self, path: str, message: str) -> None:
-        """Add a finding."""
+        """Add a finding on the key at a dotted path of the configuration."""
         self.findings.append(Finding(path, message))
 
     def of_class(self, base: type, given: Any, path: str, extras: frozenset[str] | None) -> None:
