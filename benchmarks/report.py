@@ -121,13 +121,13 @@ def _place(run: Run) -> tuple[int, str]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A Markdown table; numbers to three digits."""
-    headings = list(rows[0])
-    numeric = [all(_is_number(row[heading]) for row in rows) for heading in headings]
+    """A Markdown table of all that any row has; numbers to three digits."""
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    numeric = [all(_is_number(row.get(heading)) for row in rows) for heading in headings]
     lines = [
         headings,
         ["---:" if is_numeric else "---" for is_numeric in numeric],
-        *([shown(row[heading]) for heading in headings] for row in rows),
+        *([shown(row.get(heading)) for heading in headings] for row in rows),
     ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
