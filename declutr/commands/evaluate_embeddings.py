@@ -57,6 +57,8 @@ on, and has a table and a picture of dimension against quality."""
         add("--batch-size", type=int, default=64, help="sentences a batch (default 64)")
         add("--max-length", type=int, help="tokens a sentence, for transformers")
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
+        about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
+        add("--resamples", type=int, default=1000, metavar="N", help=about)
         add("--no-plots", action="store_true", help="no pictures")
         add("--overwrite", action="store_true", help="replace results that were made otherwise")
 
@@ -96,6 +98,10 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
     `ConfigurationError` : a number is out of range, or does not fit the classifier.
     """
     require_at_least_1(args, "--batch-size")
+    if args.resamples < 0:
+        raise ConfigurationError(
+            f"Expected 0 or more samples as --resamples, got {args.resamples}."
+        )
     if args.hidden < 0:
         raise ConfigurationError(f"Expected 0 or more units as --hidden, got {args.hidden}.")
     if args.hidden and args.classifier == "sklearn":
@@ -173,9 +179,8 @@ def _evaluate(
             FileLock(folder / ".lock", timeout=0),
         ):
             results = ResultFolder(folder)
-            run = Run(
-                results, tasks, protocol, __version__, overwrite=args.overwrite, progress=True
-            )
+            own = {"overwrite": args.overwrite, "resamples": args.resamples}
+            run = Run(results, tasks, protocol, __version__, progress=True, **own)
             run.check([*names, *truncated])
             _add_encoders(run, args, names, dimensions)
             pictured = not args.no_plots

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from declutr.evaluation.bootstrap import RESAMPLES, Interval, intervals
 from declutr.evaluation.result_keys import Key
-from declutr.evaluation.scores import Interval, Score, interval
+from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import TaskResult
 from declutr.system.files import json_checksum, json_object, write_whole
 
@@ -42,6 +44,10 @@ class Record:
     key: Key
     intervals: dict[str, Interval] = field(default_factory=dict)
     """Confidence intervals by name of the score; only some scores have one, see `record`."""
+    resamples: int = RESAMPLES
+    """The number of bootstrap samples of each interval; without any, there are no intervals."""
+    interval_seconds: float = 0.0
+    """The time spent on intervals."""
 
     @property
     def main(self) -> Score | None:
@@ -49,7 +55,12 @@ class Record:
         return next((s for s in self.result.scores if s.name == self.result.main), None)
 
 
-def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometry")) -> Record:
+def record(
+    result: TaskResult,
+    key: Key,
+    every: Iterable[str] = ("sts", "geometry"),
+    resamples: int = RESAMPLES,
+) -> Record:
     """Compute confidence intervals for a result and return both as a `Record`.
 
     A score that is not a number (a correlation of constant similarities) has no interval.
@@ -60,15 +71,22 @@ def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometr
     key : what the result depends on.
     every : groups of tasks in which every score gets an interval; in others only the main score
         does.
+    resamples : the number of bootstrap samples; 0 for no intervals.
     """
+    start = time.perf_counter()
     every = set(every)
-    intervals = {
-        score.name: interval(score)
-        for score in result.scores
+    bounded = [
+        score
+        for score in (result.scores if resamples else ())
         if (score.name == result.main or result.group in every) and math.isfinite(score.value)
+    ]
+    found = intervals(bounded, resamples=resamples) if bounded else []
+    finite = {
+        score.name: bounds
+        for score, bounds in zip(bounded, found, strict=True)
+        if math.isfinite(sum(bounds))
     }
-    finite = {name: bounds for name, bounds in intervals.items() if math.isfinite(sum(bounds))}
-    return Record(result, key, finite)
+    return Record(result, key, finite, resamples, time.perf_counter() - start)
 
 
 class ResultFolder:
@@ -111,6 +129,7 @@ class ResultFolder:
             write_whole(path.with_suffix(".npz"), packed.getvalue(), shared=True)
         fields = dataclasses.asdict(dataclasses.replace(record.result, scores=[]))
         content = {"format": FORMAT, **fields, "key": record.key, "scores": scores}
+        content |= {name: getattr(record, name) for name in ("resamples", "interval_seconds")}
         _write_json(path, content | {"checksum": json_checksum(content)})
 
     def load(self, encoder: str, task: str) -> Record | None:
@@ -195,8 +214,9 @@ def _loaded(path: Path) -> Record:
     ]
     fields = {f.name: stored[f.name] for f in dataclasses.fields(TaskResult)}
     known = (row for row in stored["scores"] if row["interval"])
-    intervals = {row["name"]: Interval(*row["interval"]) for row in known}
-    return Record(TaskResult(**fields | {"scores": scores}), stored["key"], intervals)
+    bounds = {row["name"]: Interval(*row["interval"]) for row in known}
+    drawn = stored.get("resamples", RESAMPLES), stored.get("interval_seconds", 0.0)  # since 2.2
+    return Record(TaskResult(**fields | {"scores": scores}), stored["key"], bounds, *drawn)
 
 
 def _write_json(path: Path, content: Any) -> None:

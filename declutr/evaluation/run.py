@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from declutr.evaluation.bootstrap import RESAMPLES
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.result_keys import Key, data_digest, differing, key_of, settings
 from declutr.evaluation.results import Record, ResultFolder, record
@@ -55,6 +56,8 @@ class Run:
     version : the version of `declutr`.
     overwrite : replace stored results that do not match, instead of raising.
     progress : show progress bars.
+    resamples : the number of bootstrap samples of each interval; 0 for no intervals. Those of kept
+        results are computed again if they had another number.
     say : called with each line of text for the user.
     """
 
@@ -67,7 +70,9 @@ class Run:
         overwrite: bool = False,
         progress: bool = False,
         say: Callable[[str], None] = print,
+        resamples: int = RESAMPLES,
     ) -> None:
+        self.resamples = resamples
         self.folder, self.tasks, self.protocol = folder, list(tasks), protocol
         self._version, self._overwrite = version, overwrite
         self._progress, self._say = progress, say
@@ -121,7 +126,7 @@ class Run:
             if place == 0:  # all sentences are embedded by now
                 self._tell_embedding(encoder, meter, todo)
             key = keys.get(result.task) or key_of(self.protocol, mark, self._version)
-            self.folder.save(encoder.name, record(result, key))
+            self.folder.save(encoder.name, record(result, key, resamples=self.resamples))
 
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
         """Compare all results in the folder that belong together, and count those that do not.
@@ -151,7 +156,7 @@ class Run:
         encoders = [name for name in encoders if records[name]]
         tasks = dict.fromkeys([*order, *(task for of_one in records.values() for task in of_one)])
         facts = {name: self.folder.description(name) for name in encoders}
-        return Comparison(encoders, list(tasks), records, facts), left_out
+        return Comparison(encoders, list(tasks), records, facts, self.resamples), left_out
 
     def _usable(self, encoder: str, task: str) -> Record | None:
         there = self.folder.load(encoder, task)
@@ -163,6 +168,8 @@ class Run:
             return False
         if not self._overwrite:
             self._refuse(encoder, task, there.key, key)
+        if there.key == key and there.resamples != self.resamples:
+            self.folder.save(encoder, record(there.result, key, resamples=self.resamples))
         return there.key == key
 
     def _refuse(self, encoder: str, task: str, there: Key, now: Key) -> None:

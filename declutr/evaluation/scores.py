@@ -1,13 +1,13 @@
-"""Scores with confidence intervals.
+"""Scores, and the statistics that they are.
 
 A score stores what every test item contributed to it. A bootstrap over the items therefore gives a
-confidence interval for the score and, over the same items, for the difference between two encoders.
+confidence interval for the score and, over the same items, for the difference between two encoders:
+see `declutr.evaluation.bootstrap`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ Items = Mapping[str, np.ndarray]
 A bootstrap draws within each part of the items that an optional array `subset` of integers makes.
 """
 
-RESAMPLES = 1000
-"""The number of bootstrap samples, each of as many items as there are."""
+OVER = ("all", "mean", "wmean")
+"""The conventions for correlations over subsets."""
 
 
 @dataclass(frozen=True)
@@ -47,95 +47,14 @@ class Score:
             )
 
     @property
+    def count(self) -> int:
+        """The number of test items."""
+        return len(next(iter(self.items.values())))
+
+    @property
     def value(self) -> float:
         """The value of the statistic over all items."""
         return STATISTICS[self.statistic](self.items)
-
-
-class Interval(NamedTuple):
-    """The lower and the upper bound of a confidence interval."""
-
-    low: float
-    high: float
-
-
-def interval(
-    score: Score, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Compute the percentile bootstrap interval of a score over its items (Efron, 1979).
-
-    # Parameters
-
-    score : the score; the bounds have its unit.
-    confidence : the share of bootstrap samples that lie within the bounds, 0 to 1.
-    resamples : the number of bootstrap samples.
-    seed : the seed of the bootstrap samples.
-    """
-    statistic, items = STATISTICS[score.statistic], _ready(score)
-    drawn = [statistic(_taken(items, rows)) for rows in _draws(items, resamples, seed)]
-    return _percentiles(drawn, confidence)
-
-
-def difference(
-    first: Score, second: Score, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Compute the interval of `first - second`, with both drawn on the same bootstrap samples.
-
-    # Parameters
-
-    first, second : the same score of two encoders; `ValueError` is raised if they differ in name,
-        in statistic or in the number of items.
-    confidence, resamples, seed : see `interval`.
-    """
-    ours, theirs = _count(first.items), _count(second.items)
-    if (first.name, first.statistic, ours) != (second.name, second.statistic, theirs):
-        raise ValueError(
-            f"Only the same score on the same items can be compared, got {first.name!r} of {ours} "
-            f"and {second.name!r} of {theirs} items."
-        )
-    statistic, our_items, their_items = STATISTICS[first.statistic], _ready(first), _ready(second)
-    drawn = [
-        statistic(_taken(our_items, rows)) - statistic(_taken(their_items, rows))
-        for rows in _draws(our_items, resamples, seed)
-    ]
-    return _percentiles(drawn, confidence)
-
-
-def _count(items: Items) -> int:
-    return len(next(iter(items.values())))
-
-
-def _ready(score: Score) -> Items:
-    """Return items that give the same value and are faster to resample.
-
-    For rank correlations, integers in the same order replace values; their ranks need no sorting.
-    """
-    if not score.statistic.startswith("spearman"):
-        return score.items
-    return {
-        name: np.unique(array, return_inverse=True)[1] if name in ("predicted", "gold") else array
-        for name, array in score.items.items()
-    }
-
-
-def _taken(items: Items, rows: np.ndarray) -> Items:
-    return {name: array[rows] for name, array in items.items()}
-
-
-def _draws(items: Items, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    subsets = items.get("subset", np.zeros(_count(items), dtype=np.int64))
-    parts = [np.flatnonzero(subsets == subset) for subset in np.unique(subsets)]
-    for _ in range(resamples):
-        yield np.concatenate([part[rng.integers(len(part), size=len(part))] for part in parts])
-
-
-def _percentiles(values: list[float], confidence: float) -> Interval:
-    # A bootstrap sample may have no value, for example if all its gold scores are equal.
-    defined = [value for value in values if not np.isnan(value)]
-    tail = 50 * (1 - confidence)
-    low, high = np.percentile(defined or [math.nan], [tail, 100 - tail])
-    return Interval(float(low), float(high))
 
 
 def _plain_mean(items: Items) -> float:
@@ -200,6 +119,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (ends - (counts - 1) / 2)[values]
 
 
+MEASURES = {"pearson": pearson, "spearman": spearman}
+"""The correlations, by name."""
+
+
 def _correlation(
     measure: Callable[[np.ndarray, np.ndarray], float], over: str
 ) -> Callable[[Items], float]:
@@ -228,9 +151,9 @@ STATISTICS: dict[str, Callable[[Items], float]] = {
     "f1": _f1,
     "accuracy_and_f1": _accuracy_and_f1,
     **{
-        f"{measure.__name__}_{over}": _correlation(measure, over)
-        for measure in (pearson, spearman)
-        for over in ("all", "mean", "wmean")
+        f"{name}_{over}": _correlation(measure, over)
+        for name, measure in MEASURES.items()
+        for over in OVER
     },
 }
 """Functions from items to a value, by name.

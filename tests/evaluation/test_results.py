@@ -9,9 +9,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from declutr.evaluation.bootstrap import interval
 from declutr.evaluation.result_keys import data_digest, differing, key_of
 from declutr.evaluation.results import Record, ResultFolder, record, write_whole
-from declutr.evaluation.scores import Score, interval
+from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import TaskResult, evaluate
 from declutr.evaluation.task import PUBLISHED, MissingData
 from tests.evaluation.fakes import Absent, Positive, Similar, hashed

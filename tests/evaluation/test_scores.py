@@ -1,4 +1,4 @@
-"""Scores against scipy and by hand; intervals against known sampling distributions."""
+"""Scores against scipy and by hand."""
 
 import math
 
@@ -8,15 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from declutr.evaluation.scores import (
-    STATISTICS,
-    Interval,
-    Score,
-    difference,
-    interval,
-    pearson,
-    spearman,
-)
+from declutr.evaluation.scores import STATISTICS, Score, pearson, spearman
 
 FEW_VALUES = st.integers(-3, 3).map(float)  # so that there are ties
 ANY_VALUES = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6)
@@ -89,91 +81,6 @@ def test_statistics_of_classes_and_values_by_hand() -> None:
     assert math.isnan(STATISTICS["log_mean"]({"value": np.array([-1.0, 0.5])}))
 
 
-def test_the_interval_of_a_mean_equals_the_normal_approximation() -> None:
-    values = np.random.default_rng(1).normal(3, 2, size=400)
-    low, high = interval(Score("x", "plain_mean", {"value": values}))
-    error = values.std() / math.sqrt(400)
-    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.15 * error)
-    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.15 * error)
-
-
-@pytest.mark.slow
-def test_intervals_cover_the_true_value_as_often_as_they_claim() -> None:
-    truth, covered = 100 * 0.6, 0
-    for seed in range(200):
-        x = np.random.default_rng(seed).multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=80)
-        score = Score("x", "pearson_all", {"predicted": x[:, 0], "gold": x[:, 1]})
-        low, high = interval(score, confidence=0.9, resamples=200, seed=seed)
-        covered += low <= truth <= high
-    assert 0.82 <= covered / 200 <= 0.96
-
-
-@pytest.mark.slow
-def test_intervals_are_wider_for_more_confidence_and_reproducible() -> None:
-    score = Score("x", "spearman_wmean", scored(np.random.default_rng(2), [40, 20]))
-    narrow, wide = interval(score, confidence=0.5), interval(score, confidence=0.99)
-    assert wide.low < narrow.low < score.value < narrow.high < wide.high
-    assert interval(score) == interval(score)
-    assert interval(score) != interval(score, seed=1)
-
-
-@pytest.mark.parametrize("over", ["all", "mean", "wmean"])
-def test_integers_in_place_of_values_do_not_change_rank_correlations(over: str) -> None:
-    """Intervals are computed on integer codes; a plain loop over the values gives the same."""
-    items = scored(np.random.default_rng(3), [25, 15])
-    rng = np.random.default_rng(0)
-    values = []
-    for _ in range(50):
-        rows = np.concatenate([rng.integers(25, size=25), 25 + rng.integers(15, size=15)])
-        values.append(STATISTICS[f"spearman_{over}"]({k: v[rows] for k, v in items.items()}))
-    expected = np.percentile(values, [2.5, 97.5])
-    assert interval(Score("x", f"spearman_{over}", items), resamples=50) == pytest.approx(expected)
-
-
-def test_items_are_drawn_within_their_subset() -> None:
-    items = {"value": np.repeat([0.0, 1.0], [30, 70]), "subset": np.repeat([0, 1], [30, 70])}
-    assert interval(Score("x", "mean", items)) == Interval(pytest.approx(70), pytest.approx(70))
-    apart = interval(Score("x", "mean", {"value": items["value"]}))
-    assert apart.low < 65 and apart.high > 75
-
-
-def test_a_difference_is_paired() -> None:
-    """Encoders that differ by a constant differ with certainty, however noisy each of them is."""
-    values = np.random.default_rng(4).normal(size=50)
-    first = Score("x", "plain_mean", {"value": values + 0.1})
-    second = Score("x", "plain_mean", {"value": values})
-    assert difference(first, second) == pytest.approx((0.1, 0.1))
-    assert interval(first).high - interval(first).low > 0.3
-    assert difference(first, first) == (0, 0)
-    low, high = difference(second, first)
-    assert (low, high) == pytest.approx((-0.1, -0.1))
-
-
-def test_the_interval_of_no_difference_mostly_contains_zero() -> None:
-    rng, covered = np.random.default_rng(5), 0
-    for trial in range(200):
-        shared = rng.normal(size=60)
-        ours, theirs = (
-            Score("x", "plain_mean", {"value": shared + rng.normal(size=60)}) for _ in range(2)
-        )
-        low, high = difference(ours, theirs, resamples=200, seed=trial)
-        covered += low <= 0 <= high
-    assert 0.89 <= covered / 200 <= 0.99
-
-
-def test_a_score_without_a_defined_value_has_no_interval() -> None:
-    score = Score("x", "pearson_all", {"predicted": np.ones(5), "gold": np.arange(5.0)})
-    assert math.isnan(score.value)
-    assert all(math.isnan(end) for end in interval(score))
-    assert all(math.isnan(end) for end in difference(score, score))
-
-
-def test_resamples_without_a_value_are_left_out() -> None:
-    # Half of all samples of two items contain one of them twice, and have no correlation.
-    score = Score("x", "pearson_all", {"predicted": np.arange(2.0), "gold": np.arange(2.0)})
-    assert interval(score) == pytest.approx((100, 100))
-
-
 def test_errors_say_what_was_expected() -> None:
     values = {"value": np.ones(3)}
     with pytest.raises(ValueError, match=r"Unknown statistic 'median'; known: \['accuracy'"):
@@ -182,7 +89,3 @@ def test_errors_say_what_was_expected() -> None:
         Score("x", "accuracy", {"predicted": np.ones(3), "gold": np.ones(2)})
     with pytest.raises(ValueError, match="one length above 0"):
         Score("x", "mean", {"value": np.ones(0)})
-    with pytest.raises(ValueError, match=r"got 'x' of 3 and 'y' of 3 items"):
-        difference(Score("x", "mean", values), Score("y", "mean", values))
-    with pytest.raises(ValueError, match=r"got 'x' of 3 and 'x' of 4 items"):
-        difference(Score("x", "mean", values), Score("x", "mean", {"value": np.ones(4)}))

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from declutr.evaluation.bootstrap import RESAMPLES, Interval, difference
 from declutr.evaluation.results import Record
-from declutr.evaluation.scores import Interval, Score, difference
+from declutr.evaluation.scores import Score
 
 GROUPS = {
     "downstream": "Downstream tasks",
@@ -37,15 +38,15 @@ class Cell(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The difference of a score from that of the first encoder, with its interval."""
+    """The difference of a score from that of the first encoder, with its interval if wanted."""
 
     value: float
-    interval: Interval
+    interval: Interval | None
 
     @property
     def certain(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.interval.low > 0 or self.interval.high < 0
+        """Whether there is an interval, and it excludes zero."""
+        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
 
 
 @dataclass
@@ -58,12 +59,14 @@ class Comparison:
     tasks : names of tasks, in the order of the report.
     records : results by encoder, then by task; some may be absent.
     facts : what is known about each encoder, by its name.
+    resamples : the number of bootstrap samples of the intervals of differences; 0 for none.
     """
 
     encoders: Sequence[str]
     tasks: Sequence[str]
     records: Mapping[str, Mapping[str, Record]]
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    resamples: int = RESAMPLES
 
     def record(self, encoder: str, task: str) -> Record | None:
         """Return the result of an encoder on a task; None if there is none."""
@@ -168,7 +171,10 @@ class Comparison:
         if ours is None or first is None or not _same_items(ours, first):
             return None
         value = ours.value - first.value
-        return Difference(value, difference(ours, first)) if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        drawn = self.resamples
+        return Difference(value, difference(ours, first, resamples=drawn) if drawn else None)
 
     def differences(self, encoder: str) -> dict[str, Difference]:
         """Return the differences of an encoder from the first one, by task; see `difference`."""

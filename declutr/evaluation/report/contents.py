@@ -45,6 +45,8 @@ class TimeSpent:
     """The number of sentences that tasks asked for, with repetitions."""
     tasks: dict[str, float]
     """Seconds of scoring by task."""
+    intervals: float
+    """Seconds of computing intervals of scores."""
 
     @property
     def scoring(self) -> float:
@@ -54,7 +56,7 @@ class TimeSpent:
     @property
     def share(self) -> float | None:
         """The share of scoring in the total time, 0 to 1; None if no time was spent."""
-        total = self.embedding + self.scoring
+        total = self.embedding + self.scoring + self.intervals
         return self.scoring / total if total else None
 
 
@@ -101,9 +103,11 @@ class Contents:
         runs = self.comparison.facts.get(encoder, {}).get("runs", [])
         names = ("seconds", "embedded", "requested")
         embedding, embedded, requested = (sum(run[name] for run in runs) for name in names)
-        tasks = {
-            task: record.result.seconds
+        records = {
+            task: record
             for task in self.comparison.tasks
             if (record := self.comparison.record(encoder, task))
         }
-        return TimeSpent(embedding, embedded, requested, tasks)
+        tasks = {task: record.result.seconds for task, record in records.items()}
+        intervals = sum(record.interval_seconds for record in records.values())
+        return TimeSpent(embedding, embedded, requested, tasks, intervals)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from declutr.evaluation.bootstrap import Interval
 from declutr.evaluation.report import score_sections as of_scores
 from declutr.evaluation.report.comparison import Difference
 from declutr.evaluation.report.contents import About, Contents
@@ -11,7 +12,6 @@ from declutr.evaluation.report.score_sections import CONVENTION, alarms
 from declutr.evaluation.report.tables import aligned, seconds, section, table, text
 from declutr.evaluation.report.truncated_encoders import WHOLE
 from declutr.evaluation.results import Record
-from declutr.evaluation.scores import Interval
 
 __all__ = ["CONVENTION", "FORMAT", "About", "Report"]
 
@@ -95,6 +95,7 @@ class Report(Contents):
                 "requested_sentences": spent.requested,
                 "scoring_seconds": spent.scoring,
                 "scoring_share": spent.share,
+                "interval_seconds": spent.intervals,
             },
         }
 
@@ -181,11 +182,12 @@ def time(report: Contents) -> str:
                 f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
                 seconds(spent.scoring),
                 "–" if spent.share is None else f"{100 * spent.share:.0f} %",
+                seconds(spent.intervals),
                 ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
             ]
         )
     header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
-    header += ["scoring", "share of scoring", "longest"]
+    header += ["scoring", "share of scoring", "intervals", "longest"]
     about = (
         "Each different sentence is embedded once a run, and leading dimensions are cut from "
         "that. Scoring is mostly the training of classifiers."
@@ -215,19 +217,25 @@ def encoders(report: Contents) -> str:
     return section("Encoders", table(header, rows))
 
 
+_INTERVALS = (
+    "95 %, percentiles of {:,} bootstrap samples of test items (Efron, 1979), drawn within subsets "
+    "where a test set has some. Scores on folds of cross-validation count every item once. They "
+    "hold for these embeddings and these classifiers; other seeds of training may differ by more."
+)
+
+
 def method(report: Contents) -> str:
     """Return the section on how the report was made."""
-    about = report.about
+    about, drawn = report.about, report.comparison.resamples
     lines = [
         f"* Command: `{about.command}`",
         f"* Data: `{about.data}`",
         f"* Protocol: {_listed(about.protocol)}",
         f"* Versions: {_listed(about.versions)}",
         f"* Made: {about.made}",
-        "* Intervals: 95 %, percentiles of 1,000 bootstrap samples of test items (Efron, "
-        "1979), drawn within subsets where a test set has some. Scores on folds of "
-        "cross-validation count every item once. They hold for these embeddings and these "
-        "classifiers; other seeds of training may differ by more.",
+        f"* Intervals: {_INTERVALS.format(drawn)}"
+        if drawn
+        else "* Intervals: none were asked for.",
     ]
     return section("How this was made", "\n".join(lines))
 

@@ -67,8 +67,8 @@ def difference(found: Difference | None) -> str:
     """Format a difference with its interval, in bold if the interval excludes zero."""
     if found is None:
         return "–"
-    low, high = found.interval
-    return bold(f"{found.value:+.2f}", found.certain) + f" [{low:+.2f}, {high:+.2f}]"
+    bounds = " [{:+.2f}, {:+.2f}]".format(*found.interval) if found.interval else ""
+    return bold(f"{found.value:+.2f}", found.certain) + bounds
 
 
 def seconds(spent: float) -> str:

@@ -22,7 +22,7 @@ import torch
 
 from declutr.evaluation.classifiers.features import difference_and_product
 from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
-from declutr.evaluation.scores import Items, Score
+from declutr.evaluation.scores import MEASURES, OVER, Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.scored_pairs import (
     SICK,
@@ -39,11 +39,6 @@ from declutr.evaluation.tasks.scored_pairs import (
     reader_of,
 )
 from declutr.evaluation.text_files import other_sizes
-
-MEASURES = ("Pearson", "Spearman")
-"""The correlations that are reported."""
-OVER = ("all", "mean", "wmean")
-"""The conventions for subsets."""
 
 DIGITS = 7
 """The decimals that a cosine is rounded to: those of float32, the dtype of the embeddings."""
@@ -224,7 +219,7 @@ def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:
     items : cosines and gold scores.
     over : `all`, `mean` or `wmean`.
     """
-    return [Score(name.format(which), f"{which.lower()}_{over}", items) for which in MEASURES]
+    return [Score(name.format(which.title()), f"{which}_{over}", items) for which in MEASURES]
 
 
 def _features(vectors: Vectors, pairs: ScoredPairs) -> torch.Tensor:

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from declutr.evaluation.bootstrap import difference
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.results import Record, record
-from declutr.evaluation.scores import Score, difference
+from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import TaskResult
 
 

@@ -13,8 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from declutr.evaluation.bootstrap import interval
 from declutr.evaluation.result_keys import data_digest
-from declutr.evaluation.scores import Score, interval
+from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import evaluate
 from declutr.evaluation.task import PUBLISHED, BadEmbeddings, BrokenData, MissingData, Task
 from declutr.evaluation.tasks.geometry import (
