@@ -218,6 +218,7 @@ def test_columns_of_the_list_are_as_wide_as_names(monkeypatch, capsys, data) -> 
         (("--classifier", "sklearn", "--hidden", "50"), "has no hidden layer.*--hidden 50"),
         (("--hidden", "-1"), "Expected 0 or more units as --hidden, got -1"),
         (("--batch-size", "0"), "Expected a --batch-size of at least 1, got 0"),
+        (("--resamples", "-1"), "Expected 0 or more samples as --resamples, got -1"),
         (("--dimensions", "16,0"), "--dimensions to be whole numbers above 0, .* got '16,0'"),
         (("--dimensions", "16 32"), "--dimensions to be whole numbers above 0, .* got '16 32'"),
     ],

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from declutr.evaluation.bootstrap import interval
 from declutr.evaluation.results import ResultFolder
 from declutr.evaluation.run import ChangedResults, Meter, Run, failed
 from declutr.evaluation.task import PROTOTYPING, PUBLISHED, Protocol, Task
@@ -29,10 +31,10 @@ def start(tmp_path, said):
         *encoders: Encoder,
         protocol: Protocol = PUBLISHED,
         version: str = "1.0",
-        overwrite: bool = False,
+        **options: Any,
     ) -> Run:
         folder = ResultFolder(tmp_path / "out")
-        run = Run(folder, tasks, protocol, version, overwrite=overwrite, say=said.append)
+        run = Run(folder, tasks, protocol, version, say=said.append, **options)
         for encoder in encoders:
             run.add(encoder)
         return run
@@ -87,6 +89,19 @@ class TestResuming:
         again = Encoder()
         start(ALONE, again)
         assert sorted(again.seen) == ONE
+
+    def test_intervals_of_kept_results_have_the_samples_that_are_asked_for(self, start) -> None:
+        encoders = [Encoder(name) for name in ("first", "second")]
+        without = comparison(start([Similar()], *encoders, resamples=0))
+        assert without.record("first", "STS12").intervals == {}
+        assert without.difference("second", "STS12").interval is None
+        again = [Encoder(name) for name in ("first", "second")]
+        found = comparison(start([Similar()], *again, resamples=50))
+        assert [encoder.seen for encoder in again] == [[], []]
+        record = found.record("first", "STS12")
+        assert record.resamples == 50 and record.interval_seconds > 0
+        assert record.intervals[record.main.name] == interval(record.main, resamples=50)
+        assert found.difference("second", "STS12").interval == (0, 0)  # the same embeddings
 
     def test_time_and_counts_of_all_runs_are_stored(self, start) -> None:
         start([Positive("one", [*ONE, "a"])], Encoder())

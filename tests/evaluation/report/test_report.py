@@ -15,9 +15,8 @@ from declutr.evaluation.report.report import CONVENTION, About, Report
 from declutr.evaluation.report.truncated_encoders import add_with_dimensions
 from declutr.evaluation.results import Record, ResultFolder
 from declutr.evaluation.run import Run
-from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import evaluate
-from declutr.evaluation.task import PUBLISHED, Vectors
+from declutr.evaluation.task import PUBLISHED
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, Spread, hashed
 
 ABOUT = About(
@@ -220,9 +219,6 @@ def test_names_of_conventions_are_told_from_those_of_subsets() -> None:
 class Small(Similar):
     def __init__(self, name: str) -> None:
         super().__init__(name, pairs=24)
-
-    def scores(self, vectors: Vectors) -> list[Score]:
-        return super().scores(vectors)[:1]  # fewer scores, because each interval takes time
 
 
 class Wide(Encoder):
