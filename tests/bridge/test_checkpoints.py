@@ -62,11 +62,8 @@ def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
 @pytest.mark.usefixtures("no_safe_globals")
 @pytest.mark.parametrize("key", ["array", "last", "counts", "path"])
 def test_the_states_of_callbacks_need_it(key: str) -> None:
-    buffer = io.BytesIO()
-    torch.save(STATE[key], buffer)
-    buffer.seek(0)
     with pytest.raises(pickle.UnpicklingError, match="GLOBAL"):
-        torch.load(buffer)
+        loaded(STATE[key])
 
 
 class Marked:
@@ -82,9 +79,8 @@ class Marked:
 def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
     others = [datetime.date(2026, 1, 1), numpy.array([None, Marked(tmp_path / "made")])]
     for other in [Marked(tmp_path / "made"), *others]:
-        torch.save({"x": other}, tmp_path / "state.th")
         with pytest.raises(pickle.UnpicklingError):
-            torch.load(tmp_path / "state.th")
+            loaded({"x": other})
     assert not (tmp_path / "made").exists()
 
 
@@ -98,11 +94,14 @@ class Pickled:
         return self.reduced
 
 
-def loaded(value: Any) -> Any:
+def written(value: Any, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    torch.save({"x": value}, buffer)
-    buffer.seek(0)
-    return torch.load(buffer)["x"]
+    torch.save(value, buffer, **options)
+    return buffer.getvalue()
+
+
+def loaded(value: Any) -> Any:
+    return torch.load(io.BytesIO(written(value)))
 
 
 def test_memory_cannot_be_read_as_objects() -> None:
@@ -228,10 +227,9 @@ def test_a_cache_with_other_objects_is_refused(tmp_path: Path) -> None:
     module = importlib.import_module("allennlp.common.file_utils")
     cache = module.TensorCache(tmp_path / "cache")
     for protocol in (2, pickle.HIGHEST_PROTOCOL):
-        buffer = io.BytesIO()
-        torch.save(Marked(tmp_path / "made"), buffer, pickle_protocol=protocol)
+        stored = written(Marked(tmp_path / "made"), pickle_protocol=protocol)
         with cache.lmdb_env.begin(write=True) as transaction:
-            transaction.put(b"key", buffer.getvalue())
+            transaction.put(b"key", stored)
         with pytest.raises(pickle.UnpicklingError, match=r"posix\.mkdir|nt\.mkdir"):
             cache["key"]
     assert not (tmp_path / "made").exists()
@@ -251,12 +249,6 @@ class Program(torch.nn.Module):
     def __setstate__(self, state: bool) -> None:
         self.training = state
         print("code ran")
-
-
-def written(value: Any, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer, **options)
-    return buffer.getvalue()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
