@@ -4,7 +4,6 @@ Words give the labels away, so bags of words are expected to reach 100 %.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -113,17 +112,6 @@ def test_several_encoders_in_one_report(run, found, tmp_path) -> None:
     assert "evaluate-embeddings" in report and "## Differences from letters" in report
 
 
-def test_the_same_command_again_keeps_everything(run, found) -> None:
-    run(LETTERS, *SMALL)
-    before = found()
-    output = run(LETTERS, *SMALL)
-    assert "letters: 1 task to do, 3 kept from before" in output  # the one without data
-    after = found()
-    for part in ("tasks", "averages", "description"):
-        assert after["encoders"]["letters"][part] == before["encoders"]["letters"][part]
-    assert after["encoders"]["letters"]["time"]["embedded_sentences"] == 195
-
-
 def test_another_encoder_and_another_task_are_added_to_the_report(run, found) -> None:
     run(LETTERS, "--tasks", "TREC")
     output = run("random:8", LETTERS, "--tasks", "TREC", "geometry")
@@ -142,13 +130,6 @@ def test_other_settings_are_refused_and_overwritten(run, found) -> None:
     assert found()["protocol"]["seed"] == 1
 
 
-def test_changed_data_are_refused(run, data) -> None:
-    run(LETTERS, "--tasks", "TREC")
-    (data / "downstream/TREC/TREC_10.label").write_text(trec(18))
-    with pytest.raises(ConfigurationError, match="a result of letters on TREC that was made other"):
-        run(LETTERS, "--tasks", "TREC")
-
-
 def test_a_failing_encoder_ends_with_an_error_and_the_others_finish(run, found, capsys) -> None:
     with pytest.raises(SystemExit) as end:
         run("bad=encoders_of_test:broken", "nowhere=absent_module:encode", LETTERS, *SMALL)
@@ -158,21 +139,6 @@ def test_a_failing_encoder_ends_with_an_error_and_the_others_finish(run, found, 
     assert results["encoders"]["bad"]["tasks"]["STS12"]["missing"]
     assert "absent_module" in results["not_opened"]["nowhere"]
     assert results["encoders"]["letters"]["tasks"]["TREC"]["error"] is None
-
-
-def test_a_broken_file_ends_with_an_error_and_the_other_tasks_finish(run, found, data) -> None:
-    path = data / "downstream/TREC/TREC_10.label"
-    path.write_text("ABBR:fine one ?\nno label")
-    with pytest.raises(SystemExit):
-        run(LETTERS, *SMALL)
-    tasks = found()["encoders"]["letters"]["tasks"]
-    assert str(path) in tasks["TREC"]["error"] and not tasks["TREC"]["missing"]
-    assert tasks["STS-B"]["error"] is None and tasks["geometry"]["error"] is None
-
-
-def test_collapsed_embeddings_are_reported_without_an_error(run, tmp_path) -> None:
-    run("flat=encoders_of_test:constant", "--tasks", "geometry", "STS-B")
-    assert "COLLAPSE" in (tmp_path / "out" / "report.md").read_text().split("## ")[0]
 
 
 def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
@@ -247,14 +213,6 @@ def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, argument
 def test_wrong_arguments_are_refused(run, arguments, message) -> None:
     with pytest.raises(ConfigurationError, match=message):
         run(*arguments)
-
-
-def test_a_missing_data_folder_is_reported(run, data) -> None:
-    data.rename(data.with_name("elsewhere"))
-    with pytest.raises(
-        ConfigurationError, match=r"Found no folder '.*data', expected one laid out"
-    ):
-        run("random:8")
 
 
 @pytest.mark.parametrize("inside", ["downstream", "downstream/STS"])
@@ -349,13 +307,3 @@ def test_truncated_encoders_are_resumed_and_refused_like_others(run, found) -> N
         assert after[name]["tasks"] == before[name]["tasks"]
     with pytest.raises(ConfigurationError, match=r"letters on TREC .* seed 1111 there"):
         run(LETTERS, "--tasks", "TREC", "--dimensions", "4", "--seed", "1")
-
-
-@pytest.mark.parametrize("command", ["declutr", "allennlp"])
-def test_allennlp_and_declutr_know_the_command(command) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", command, "evaluate-embeddings", "--help"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and "LABEL=ENCODER" in done.stdout, done.stderr

@@ -168,16 +168,6 @@ class TestIndex:
         command("index", "some/model", lines, "-o", index, "--backend", "numpy", "--overwrite")
         assert list(SearchIndex(index).lines) == ["others"]
 
-    @pytest.mark.parametrize("content, message", [("", "has no lines"), ("\n\n", "are blank")])
-    def test_inputs_without_lines_are_refused(
-        self, command, opened, tmp_path, content, message
-    ) -> None:
-        (tmp_path / "lines.txt").write_text(content)
-        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
-            command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i")
-        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
-            command("index", "m", "-", "-o", tmp_path / "i", stdin=content.encode())
-
     def test_a_folder_that_is_not_an_index_is_refused(
         self, command, opened, lines, tmp_path
     ) -> None:
@@ -280,10 +270,6 @@ class TestSearch:
     def test_wrong_arguments_are_refused(self, command, index, words, message) -> None:
         with pytest.raises(ConfigurationError, match=message):
             command("search", index, *words)
-
-    def test_a_missing_index_is_reported(self, command, tmp_path) -> None:
-        with pytest.raises(ConfigurationError, match="There is no index at"):
-            command("search", tmp_path / "nowhere", "w1")
 
 
 class TestOutput:

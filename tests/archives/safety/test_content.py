@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path) -> Path:
     """Return a folder with the content of a safe archive."""
-    place = tmp_path / "content"
-    place.mkdir()
-    return hostile.changed(trained / "model.tar.gz", place, lambda folder: None)
+    return hostile.changed(trained / "model.tar.gz", tmp_path / "content", lambda folder: None)
 
 
 def names_json(folder: Path, place: str) -> None:
