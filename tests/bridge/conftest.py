@@ -101,7 +101,7 @@ def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
     return tokenizer
 
 
-def unigram(cls: str, sep: str, pair: str, single: str = "") -> Tokenizer:
+def unigram(cls: str, sep: str, pair: str) -> Tokenizer:
     """Return a SentencePiece-like unigram tokenizer, like those of ALBERT and XLM-R."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Lowercase()
@@ -115,10 +115,9 @@ def unigram(cls: str, sep: str, pair: str, single: str = "") -> Tokenizer:
     )
     tokenizer.train_from_iterator(TEXTS * 10, trainer)
     ids = [(name, tokenizer.token_to_id(name)) for name in (cls, sep)]
-    single = single or f"{cls} $A {sep}"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=ids
-    )
+    single = f"{cls} $A {sep}"
+    template = {"single": single, "pair": pair, "special_tokens": ids}
+    tokenizer.post_processor = processors.TemplateProcessing(**template)
     return tokenizer
 
 

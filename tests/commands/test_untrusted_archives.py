@@ -133,15 +133,6 @@ def test_untrusted_archives_are_refused(
     assert not marker.exists() and "hostile_module" not in sys.modules
 
 
-def test_a_folder_is_refused_as_its_archive_is(
-    honest: Path, marker: Path, tmp_path: Path, commands: Commands
-) -> None:
-    make, message = ATTACKS["a function as reader"]
-    folder = made(honest, tmp_path, make(marker)).with_name("content")
-    assert message in commands.refusal("declutr", "predict", folder, "texts.jsonl")
-    assert not marker.exists()
-
-
 def test_plain_allennlp_runs_what_an_archive_names(
     honest: Path, marker: Path, tmp_path: Path, commands: Commands
 ) -> None:
@@ -255,11 +246,3 @@ def test_the_rules_hold_in_python(
         safely_loaded_archive(archive, trust=True)
     assert not isinstance(error.value, UnsafeArchive) and marker.exists()
     assert load_archive(honest, -1, '{"trainer.num_epochs": 2}').config["trainer"]["num_epochs"]
-
-
-def test_without_the_variable_commands_are_those_of_allennlp(
-    honest: Path, commands: Commands
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        commands.run("allennlp", "predict", honest, "texts.jsonl", "--trust", safe=False)
-    assert end.value.code == 2  # there is no such option
