@@ -4,11 +4,9 @@ Words give the labels away, so bags of words are expected to reach 100 %.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
@@ -64,20 +62,15 @@ def data(tmp_path) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, data, tmp_path):
+def run(monkeypatch, command, data, tmp_path):
     """Return a function that runs the command with encoders of a test module; it returns output."""
     (tmp_path / "encoders_of_test.py").write_text(ENCODERS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plots, "draw", lambda *a: pytest.fail("no pictures were asked for"))
 
     def run(*arguments: str, plain: tuple[str, ...] = ("--no-plots",)) -> str:
-        command = ["allennlp", "evaluate-embeddings", str(data), *arguments]
-        command += ["--output", str(tmp_path / "out"), "--device", "cpu", *plain]
-        command += ["--protocol", "prototyping"]
-        monkeypatch.setattr(sys, "argv", command)
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
+        options = ("--output", tmp_path / "out", "--device", "cpu", "--protocol", "prototyping")
+        return command("evaluate-embeddings", data, *arguments, *options, *plain)
 
     return run
 
@@ -149,28 +142,20 @@ def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
     )
 
 
-def test_list_prints_the_tasks(run, monkeypatch, capsys, data) -> None:
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["allennlp", "evaluate-embeddings", str(data), "--list", "--tasks", "downstream"],
-    )
-    main()
-    lines = capsys.readouterr().out.splitlines()
+def test_list_prints_the_tasks(command, data) -> None:
+    words = ("evaluate-embeddings", data, "--list", "--tasks", "downstream")
+    lines = command(*words).splitlines()
     (trec_line,) = [line for line in lines if line.startswith("TREC")]
     assert "accuracy" in trec_line and "114 sentences, 90 different" in trec_line
     (missing,) = [line for line in lines if line.startswith("MR ")]
     assert "is not there" in missing
 
 
-def test_columns_of_the_list_are_as_wide_as_names(monkeypatch, capsys, data) -> None:
+def test_columns_of_the_list_are_as_wide_as_names(command, data) -> None:
     from declutr.evaluation.suite import all_tasks
 
     names = [task.name for task in all_tasks(data)]
-    monkeypatch.setattr(sys, "argv", ["allennlp", "evaluate-embeddings", str(data), "--list"])
-    capsys.readouterr()
-    main()
-    lines = capsys.readouterr().out.splitlines()
+    lines = command("evaluate-embeddings", data, "--list").splitlines()
     starts = {
         len(line) - len(line[len(n) :].lstrip())
         for n, line in zip(names, lines[-len(names) :], strict=True)
@@ -216,14 +201,11 @@ def test_wrong_arguments_are_refused(run, arguments, message) -> None:
 
 
 @pytest.mark.parametrize("inside", ["downstream", "downstream/STS"])
-def test_a_folder_too_deep_or_too_high_is_refused(run, monkeypatch, capsys, data, inside) -> None:
-    command = ["allennlp", "evaluate-embeddings", str(data / inside), LETTERS, "-o", "out"]
-    monkeypatch.setattr(sys, "argv", command)
+def test_a_folder_too_deep_or_too_high_is_refused(command, data, inside) -> None:
     with pytest.raises(ConfigurationError, match=rf"is {inside}/ itself, .*'{data}'. Give that"):
-        main()
-    command[2] = str(data.parent)
+        command("evaluate-embeddings", data / inside, LETTERS, "-o", "out")
     with pytest.raises(ConfigurationError, match=rf"'{data}' has. Give that folder"):
-        main()
+        command("evaluate-embeddings", data.parent, LETTERS, "-o", "out")
 
 
 def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
@@ -262,14 +244,13 @@ def test_without_matplotlib_the_report_says_how_to_get_pictures(run, found, monk
     assert "map of TREC" in found()["encoders"]["letters"]["tasks"]
 
 
-def test_the_report_links_pictures(run, found, monkeypatch, tmp_path) -> None:
+def test_the_report_links_pictures(run, command, monkeypatch, tmp_path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are an extra")
     monkeypatch.undo()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    command = ["allennlp", "evaluate-embeddings", "data", LETTERS, "random:8", *SMALL]
-    monkeypatch.setattr(sys, "argv", [*command, "-o", "pictured", "--protocol", "prototyping"])
-    main()
+    words = ("evaluate-embeddings", "data", LETTERS, "random:8", *SMALL)
+    command(*words, "-o", "pictured", "--protocol", "prototyping")
     report = (tmp_path / "pictured" / "report.md").read_text()
     for name in ("tasks", "similarities", "plane", "map"):
         assert f"](plots/{name}.png)" in report

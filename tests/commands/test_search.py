@@ -1,15 +1,12 @@
 """Tests of `declutr index` and `declutr search`, from files to printed output."""
 
-import io
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.commands.index
@@ -21,27 +18,6 @@ from declutr.search import BACKENDS, Hit, SearchIndex
 from tests.search.fakes import FakeEncoder, naive
 
 LINES = ["w1 w2", "", "w2 w3", "w1\tw3", "  ", "w4", "w2 w1"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Return a function that runs a command, given as words, and returns its output."""
-
-    class Stdin(io.TextIOWrapper):
-        terminal = False
-
-        def isatty(self) -> bool:
-            return self.terminal
-
-    def command(*words, stdin: bytes = b"", terminal: bool = False) -> str:
-        monkeypatch.setattr(sys, "argv", ["allennlp", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin), encoding="utf-8"))
-        sys.stdin.terminal = terminal  # type: ignore[attr-defined]
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
-
-    return command
 
 
 @pytest.fixture
