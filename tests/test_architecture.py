@@ -138,6 +138,7 @@ def test_importing_declutr_is_cheap(checkpoint: Path) -> None:
     """And a transformer is opened, and embeds, without what only training needs."""
     code = (
         "import declutr, sys; heavy = {'torch', 'allennlp', 'transformers', 'numpy'}\n"
+        "heavy |= {'logging', 'importlib.metadata', 'inspect'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
         f"assert declutr.Encoder({str(checkpoint)!r}, device='cpu')(['a', 'b c']).any()\n"
         "heavy = {'allennlp', 'spacy', 'nltk', 'datasets', 'tensorboardX', 'boto3'}\n"

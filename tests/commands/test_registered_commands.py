@@ -189,14 +189,3 @@ def test_a_configuration_of_the_original_package_still_trains(
     told = finished(train(tmp_path / "output", overrides, environment, recipe=recipe))
     assert "spans are drawn once" in told, "AllenNLP's loader keeps instances: say so"
     assert (tmp_path / "output" / "model.tar.gz").exists()
-
-
-def test_an_output_folder_that_exists_is_refused(
-    corpus_file: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    process = train(tmp_path, settings(corpus_file), environment)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "already exists" in output and "--recover" in output
-    assert (tmp_path / "notes.txt").read_text() == "mine"
