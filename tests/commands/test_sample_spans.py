@@ -1,6 +1,5 @@
 """Tests of the command `sample-spans` against the reader's own spans and text."""
 
-import argparse
 import itertools
 import json
 import re
@@ -172,16 +171,11 @@ class TestErrors:
         [{"type": "text_classification_json", "tokenizer": "whitespace"}, {"type": "sentences"}],
         ids=["of-allennlp", "of-sentences"],
     )
-    def test_a_reader_of_another_type_is_refused(self, run, tmp_path, reader):
+    def test_a_reader_of_another_type_is_refused(self, command, tmp_path, reader):
         recipe = tmp_path / "other.json"
         recipe.write_text(json.dumps({"dataset_reader": reader, "train_data_path": "x"}))
-        args = argparse.Namespace(
-            param_path=str(recipe), overrides="", data=None, documents=2, epoch=0, width=100
-        )
-        from declutr.commands.sample_spans import SampleSpans
-
         with pytest.raises(ConfigurationError, match='expected a dataset reader of type "declutr"'):
-            SampleSpans().run(args)
+            command("sample-spans", recipe)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
