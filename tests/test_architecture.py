@@ -147,10 +147,3 @@ def test_importing_declutr_is_cheap(checkpoint: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "[]"]
-
-
-def test_public_names() -> None:
-    assert declutr.__all__ == ["Encoder", "__version__", "train"]
-    from declutr.inference.encoder import Encoder
-
-    assert declutr.Encoder is Encoder
