@@ -92,6 +92,7 @@ def sparse(file: Path, size: int) -> Path:
 
 def changed(honest: Path, folder: Path, change: Callable[[Path], Any]) -> Path:
     """Extract the archive `honest` into `folder`, apply a change, and return the folder."""
+    folder.mkdir(exist_ok=True)
     with tarfile.open(honest) as tar:
         tar.extractall(folder, filter="data")
     change(folder)

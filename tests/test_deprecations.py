@@ -14,7 +14,7 @@ import torch
 
 import declutr
 from declutr import deprecations
-from declutr.deprecations import MODULES, PACKAGES, SPLIT, Deprecated, table
+from declutr.deprecations import MODULES, PACKAGES, SPLIT, table
 from declutr.earlier_paths import ORIGINAL, place_of
 from declutr.objectives import Objective
 from declutr.objectives.objective import inputs_of
@@ -156,8 +156,3 @@ def test_nothing_in_the_repository_uses_a_deprecated_name() -> None:
         if is_deprecated(used)
     ]
     assert wrong == []
-
-
-def test_a_deprecated_name_says_what_to_use() -> None:
-    told = "declutr.old is deprecated since declutr 2.3 and goes in 3.0: use declutr.new."
-    assert str(Deprecated("declutr.old", "declutr.new", since="2.3")) == told

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
-from declutr.modules.text_batches import text_keys
 from declutr.objectives import (
     Triplet,
     instance_loss,
@@ -146,23 +145,6 @@ def test_neighbours_are_told_by_place_and_document() -> None:
     assert torch.allclose(shuffled, loss[order])
     with pytest.raises(ValueError, match=r"one id for each of the 5 rows, got \(2,\)"):
         quick_thoughts_loss(f, g, ids=ids[:2])
-
-
-def test_the_same_texts_have_the_same_keys(checkpoint: Path) -> None:
-    few, many = texts(count=4, length=9), texts(count=4, length=9)
-    tensors = many["tokens"]
-    tensors["token_ids"][1], tensors["mask"][1] = tensors["token_ids"][0], tensors["mask"][0]
-    for name, filler in (("token_ids", 7), ("mask", False), ("type_ids", 0)):
-        tensors[name] = torch.nn.functional.pad(tensors[name], (0, 3), value=filler)
-    keys = text_keys({"texts": few})
-    assert len(set(keys.tolist())) == 4
-    again = text_keys({"texts": many})
-    assert again[[0, 2, 3]].equal(keys[[0, 2, 3]]) and again[1] == keys[0]
-
-    loss = {"type": "reclaim", "instances": 9, "embedding_size": 32, "num_negatives": 2}
-    model = plain_model(checkpoint, loss=loss, views="dropout")
-    model(few, ids=torch.tensor([4, 2, 8, 0]))["loss"].backward()
-    assert model._loss.v_bank.texts[[4, 2, 8, 0]].equal(keys)
 
 
 @pytest.mark.parametrize(

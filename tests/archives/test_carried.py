@@ -47,17 +47,6 @@ def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_
 
 
 @pytest.mark.slow
-def test_loads_without_the_transformers_folder(trained: Path) -> None:
-    name = json.loads((trained / "config.json").read_text())["dataset_reader"]["tokenizer"]
-    assert not Path(name["model_name"]).exists()
-    for place in (trained, trained / "model.tar.gz"):
-        archive = load_archive(place)
-        weights = torch.load(trained / "best.th") if place == trained else None
-        for key, value in (weights or {}).items():
-            assert torch.equal(archive.model.state_dict()[key], value), key
-
-
-@pytest.mark.slow
 def test_the_configuration_keeps_the_names_of_the_user(trained: Path) -> None:
     """The names in `config.json` document what a model was trained from."""
     folder = json.loads((trained / TRANSFORMERS / "names.json").read_text())

@@ -36,13 +36,6 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 @pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-
-
-@pytest.fixture(autouse=True)
 def _kept_logging() -> Iterator[None]:
     """Restore logging and the hook for uncaught errors, which a training of AllenNLP redirects."""
     root, hook = logging.getLogger(), sys.excepthook
@@ -108,7 +101,7 @@ def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
     return tokenizer
 
 
-def unigram(cls: str, sep: str, pair: str, single: str = "") -> Tokenizer:
+def unigram(cls: str, sep: str, pair: str) -> Tokenizer:
     """Return a SentencePiece-like unigram tokenizer, like those of ALBERT and XLM-R."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Lowercase()
@@ -122,10 +115,9 @@ def unigram(cls: str, sep: str, pair: str, single: str = "") -> Tokenizer:
     )
     tokenizer.train_from_iterator(TEXTS * 10, trainer)
     ids = [(name, tokenizer.token_to_id(name)) for name in (cls, sep)]
-    single = single or f"{cls} $A {sep}"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, pair=pair, special_tokens=ids
-    )
+    single = f"{cls} $A {sep}"
+    template = {"single": single, "pair": pair, "special_tokens": ids}
+    tokenizer.post_processor = processors.TemplateProcessing(**template)
     return tokenizer
 
 
@@ -142,25 +134,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = tmp_path_factory.mktemp("bert")
     wordpiece().save(str(folder / "tokenizer.json"))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"),
-        unk_token="[UNK]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        mask_token="[MASK]",
-        model_max_length=64,
-    )
+    names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL}
+    file = str(folder / "tokenizer.json")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=file, model_max_length=64, **names)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
+    size = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    size |= {"hidden_size": 16, "max_position_embeddings": 64}
+    config = BertConfig(vocab_size=len(tokenizer), **size)
     BertModel(config).save_pretrained(folder)
     return str(folder)
 

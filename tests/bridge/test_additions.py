@@ -1,5 +1,6 @@
 """Tests of the additions to AllenNLP: the plugin, blank lines and trainers."""
 
+import contextlib
 import inspect
 import io
 import sys
@@ -76,25 +77,34 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
         None: None,
     }[wrapped]
     layer = torch.nn.Linear(1, 1)
-    trainer = module.GradientDescentTrainer(
-        layer,
-        torch.optim.SGD(layer.parameters(), lr=0.1),
-        SimpleNamespace(set_target_device=lambda device: None),
-        num_epochs=3,
-        cuda_device=-1,
-        ddp_wrapped_model=model,
-    )
+
+    def trainer_with(wrapper: Any, **settings: Any) -> Any:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        loader = SimpleNamespace(set_target_device=lambda device: None)
+        settings |= {"cuda_device": -1, "ddp_wrapped_model": wrapper}
+        return module.GradientDescentTrainer(layer, optimizer, loader, **settings)
+
+    trainer = trainer_with(model, num_epochs=3)
     assert met == ([trainer] if wrapped == "attaching" else [])
     assert trainer._num_epochs == 3
     layer.attach = met.append  # the model itself
-    again = module.GradientDescentTrainer(
-        layer,
-        torch.optim.SGD(layer.parameters(), lr=0.1),
-        SimpleNamespace(set_target_device=lambda device: None),
-        cuda_device=-1,
-        ddp_wrapped_model=None,
-    )
-    assert met[-1] is again
+    assert trainer_with(None) is met[-1]
+
+
+def recovered(module: Any, folder: Path, before: dict, now: dict, allowed: bool) -> None:
+    """Begin a run in a folder, and go on with another configuration, which stays as it is."""
+    assert additions.moved_runs(module)
+    module.create_serialization_dir(module.Params(before), folder, False, False)
+    module.Params(before).to_file(str(folder / "config.json"))
+    params = module.Params(now)
+    expected = params.as_dict(quiet=True)
+    with (
+        contextlib.nullcontext()
+        if allowed
+        else pytest.raises(module.ConfigurationError, match="does not match")
+    ):
+        module.create_serialization_dir(params, folder, True, False)
+    assert params.as_dict(quiet=True) == expected, "what is recorded is what runs"
 
 
 @pytest.mark.parametrize(
@@ -111,19 +121,10 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
 def test_a_run_is_recovered_on_other_nodes(
     bare: Any, now: dict | None, allowed: bool, rate: float, tmp_path: Path
 ) -> None:
-    module = bare("allennlp.training.util")
-    assert additions.moved_runs(module)
     before = {"distributed": {"cuda_devices": [0, 1], "primary_port": 1}, "lr": 0.1}
-    module.create_serialization_dir(module.Params(before), tmp_path / "run", False, False)
-    module.Params(before).to_file(str(tmp_path / "run" / "config.json"))
-    params = module.Params({"lr": rate} if now is None else {"lr": rate, "distributed": now})
-    expected = params.as_dict(quiet=True)
-    if allowed and rate == 0.1:
-        module.create_serialization_dir(params, tmp_path / "run", True, False)
-    else:
-        with pytest.raises(module.ConfigurationError, match="does not match"):
-            module.create_serialization_dir(params, tmp_path / "run", True, False)
-    assert params.as_dict(quiet=True) == expected, "what is recorded is what runs"
+    after = {"lr": rate} if now is None else {"lr": rate, "distributed": now}
+    module = bare("allennlp.training.util")
+    recovered(module, tmp_path / "run", before, after, allowed and rate == 0.1)
 
 
 @pytest.mark.parametrize(
@@ -139,17 +140,7 @@ def test_a_run_goes_on_with_the_other_trainer(
     bare: Any, before: dict, now: dict, allowed: bool, tmp_path: Path
 ) -> None:
     module = bare("allennlp.training.util")
-    assert additions.moved_runs(module)
-    begun = module.Params({"trainer": before})
-    module.create_serialization_dir(begun, tmp_path / "run", False, False)
-    begun.to_file(str(tmp_path / "run" / "config.json"))
-    params = module.Params({"trainer": dict(now)})
-    if allowed:
-        module.create_serialization_dir(params, tmp_path / "run", True, False)
-    else:
-        with pytest.raises(module.ConfigurationError, match="does not match"):
-            module.create_serialization_dir(params, tmp_path / "run", True, False)
-    assert params.as_dict(quiet=True) == {"trainer": now}
+    recovered(module, tmp_path / "run", {"trainer": before}, {"trainer": now}, allowed)
 
 
 def test_a_wrong_key_is_named_with_the_nearest(bare: Any) -> None:

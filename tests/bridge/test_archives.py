@@ -123,7 +123,6 @@ def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_
     from allennlp.models.archival import load_archive
 
     marker = tmp_path / "marker"
-    (tmp_path / "content").mkdir()
     change = with_torch_pickle("weights.th", marker)
     folder = changed(trained / "model.tar.gz", tmp_path / "content", change)
     archive = packed(folder, tmp_path / "model.tar.gz")

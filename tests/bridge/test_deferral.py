@@ -170,14 +170,3 @@ def test_what_was_frozen_stays_frozen() -> None:
         assert gc.get_freeze_count() == count > 0
     finally:
         gc.unfreeze()
-
-
-@pytest.mark.slow
-def test_the_version_is_printed_without_importing_anything_heavy() -> None:
-    code = (
-        "import sys, runpy; sys.argv = ['declutr', '--version']\n"
-        "runpy.run_module('declutr', run_name='__main__')\n"
-        "print(sorted({'torch', 'transformers', 'allennlp'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "(allennlp 2.10.1)" in done.stdout and done.stdout.strip().endswith("[]")

@@ -60,6 +60,11 @@ def test_the_wheel_contains_the_pth_file(wheel: Path, source: Path) -> None:
         text = archive.read(metadata).decode()
         (entries,) = (name for name in names if name.endswith("/entry_points.txt"))
         assert "declutr = declutr.__main__:main" in archive.read(entries).decode()
+    if "editable" not in str(wheel):
+        place = "declutr/recipes/training_config/"
+        recipes = {name.removeprefix(place) for name in names if name.startswith(place)}
+        there = (file for file in (source / "training_config").rglob("*") if file.is_file())
+        assert recipes == {str(file.relative_to(source / "training_config")) for file in there}
     tops = {name.partition("/")[0] for name in names} - {PTH}
     assert tops <= {"declutr", *(top for top in tops if top.endswith(("dist-info", ".pth")))}
     assert "Requires-Python: >=3.10" in text and "Apache-2.0" in text
@@ -96,6 +101,8 @@ def test_install_and_uninstall(wheel: Path, python: tuple[str, Path], tmp_path: 
     code = "import sys; import allennlp; print(list(sys.modules).index('declutr'))"
     answer, before = run([interpreter, "-c", code], cwd=tmp_path).split()
     assert answer == "True" and int(before) > 0
+    code = "from declutr.recipes import recipe_path; print(recipe_path('simcse').read_text())"
+    assert '"sentences.libsonnet"' in run([interpreter, "-c", code], cwd=tmp_path)
     off = {"DECLUTR_BRIDGE": "0"}
     assert run([interpreter, "-c", "import allennlp"], cwd=tmp_path, env=off) == "False\n"
 

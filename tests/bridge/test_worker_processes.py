@@ -14,13 +14,8 @@ import pytest
 import torch
 
 from declutr.bridge import repairs
-from declutr.bridge.finder import BridgeFinder
 
 ROOT = str(Path(repairs.__file__).parents[2])
-
-
-def test_run_worker_calls_the_function() -> None:
-    assert repairs.run_worker(max, 1, 3) == 3
 
 
 def test_the_training_function_of_the_bridge_calls_allennlps(monkeypatch: Any) -> None:
@@ -108,15 +103,3 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
     assert result.returncode == 0, result.stderr
     assert (workers / "model.tar.gz").exists()
     assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
-
-
-@pytest.mark.slow
-def test_unpickling_allennlps_function_without_the_bridge_fails(tmp_path: Path) -> None:
-    # The children would do this if they were given AllenNLP's own function.
-    script = "import pickle; pickle.loads(b'callennlp.commands.train\\n_train_worker\\n.')"
-    result = bare_python(script, tmp_path)
-    assert result.returncode == 1 and "Error" in result.stderr
-
-
-def test_the_bridge_is_in_place_here() -> None:
-    assert any(isinstance(finder, BridgeFinder) for finder in sys.meta_path)

@@ -36,6 +36,7 @@ def in_words(monkeypatch: pytest.MonkeyPatch, traceback: None) -> None:
         ("train declutr_smal -s out", "There is no recipe 'declutr_smal'. Expected"),
         ("train undefined.jsonnet -s out", "takes the variable MY_DATA, which is not set"),
         ("train empty.jsonnet -s out -o {", "The overrides '{' cannot be evaluated"),
+        ("train empty.jsonnet -s taken", "(taken) already exists and is not empty. Specify --rec"),
     ],
 )
 def test_every_command_ends_with_a_message(
@@ -46,6 +47,8 @@ def test_every_command_ends_with_a_message(
     (tmp_path / "lines.txt").write_text("ka lo\nmi\n")
     (tmp_path / "undefined.jsonnet").write_text("{ a: std.extVar('MY_DATA') }")
     (tmp_path / "empty.jsonnet").write_text("{}")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["declutr", *words.split()])
     with pytest.raises(SystemExit) as caught:
@@ -55,7 +58,7 @@ def test_every_command_ends_with_a_message(
     (line,) = [line for line in printed.splitlines() if line.startswith("declutr ")]
     assert line.startswith(f"declutr {words.split()[0]}: ") and told in line
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists() and (tmp_path / "taken" / "notes.txt").exists()
 
 
 @pytest.mark.slow

@@ -84,6 +84,8 @@ def test_read_the_recipe(
     assert str(recipe) in commands.run("declutr", "cached-path", recipe)
     plotted: list[Any] = []
     monkeypatch.setattr(find_learning_rate, "_save_plot", lambda *args: plotted.append(args))
-    commands.run("declutr", "find-lr", recipe, "-s", tmp_path / "rates", "--num-batches", 11)
+    options = ("-s", tmp_path / "rates", "--num-batches", 11)
+    trainer = '{"trainer.type": "declutr", "trainer.read_every": 5}'
+    commands.run("declutr", "find-lr", recipe, *options, "-o", trainer)
     rates, losses, _ = plotted[0]
     assert len(rates) == len(losses) >= 3

@@ -77,34 +77,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class TestInputs:
-    @pytest.mark.parametrize(
-        ("name", "content"),
-        [
-            ("a.txt", LINES),
-            ("a.txt.gz", gzip.compress(LINES.encode(), mtime=0)),
-            ("a.jsonl", RECORDS),
-        ],
-    )
-    def test_a_row_for_each_row(self, embed, write, out, expected, name, content):
-        output = embed(write(name, content), "--shard-rows", "3")
+    def test_a_row_for_each_row(self, embed, write, out, expected):
+        output = embed(write("a.txt", LINES), "--shard-rows", "3")
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
         assert f"8 rows in 3 files: {out}" in output
         assert "2 blank" in output and "1 cut to" in output and "0 without a finite" in output
         assert "8 embedded in" in output
 
-    def test_parquet_is_read(self, embed, tmp_path, out, expected):
-        pa = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pa.table({"body": ROWS}), tmp_path / "a.parquet")
-        embed(str(tmp_path / "a.parquet"), "--text-key", "body")
-        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
-
     def test_several_inputs_of_different_formats_are_read_in_order(
         self, embed, write, out, expected, tmp_path
     ):
-        write("folder/b.txt", "\n".join(ROWS[2:4]) + "\n")
-        write("folder/a.txt", "\n".join(ROWS[:2]) + "\n")
+        write("folder/b.csv", f"text,n\n{ROWS[2]},2\n{ROWS[3]},3\n")
+        write("folder/a.txt.gz", gzip.compress("\n".join(ROWS[:2]).encode() + b"\n", mtime=0))
         records = "".join(json.dumps({"text": row}) + "\n" for row in ROWS[4:])
         embed(str(tmp_path / "folder"), write("rest.jsonl", records))
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
@@ -149,22 +133,6 @@ class TestInputs:
 
 
 class TestTables:
-    CSV = 'id,text\n1,"ka lo, mi"\n2,"tu\nre"\n'
-
-    @pytest.mark.parametrize(
-        ("name", "content"),
-        [
-            ("a.csv", CSV),
-            ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
-            ("a.tsv", 'id\ttext\n1\t"ka lo, mi"\n2\ttu re\n'),
-            ("a.csv", f"\ufeff{CSV}".encode("utf-16-le")),
-        ],
-    )
-    def test_their_texts_are_rows(self, embed, write, out, trained, name, content):
-        embed(write(name, content), "--dtype", "float32")
-        expected = Encoder(trained, device="cpu", dtype="float32")(["ka lo, mi", "tu re"])
-        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
-
     def test_the_column_of_the_text_can_be_named(self, embed, write, out):
         file = write("a.csv", "id,body\n1,ka\n2,lo\n")
         with pytest.raises(ConfigurationError, match=r"Found \['id', 'body'\]; .*--text-key"):
@@ -235,18 +203,15 @@ class TestOutputs:
         exec("\n".join(reading[reading.index("To read them:") + 1 :]), scope)
         assert np.array_equal(scope["embeddings"], StoredEmbeddings(out)[:])
 
-    def test_float16_is_stored(self, embed, write, out, expected):
-        embed(write("a.txt", LINES), "--output-dtype", "float16")
-        assert np.load(out / "embeddings-00000.npy").dtype == np.float16
-        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-2)
-
     def test_options_are_passed_to_the_encoder(self, embed, write, out, trained):
         options = {"normalize": True, "truncate_dim": 5, "max_length": 20, "long_texts": "chunk"}
         embed(write("a.txt", LINES), "--normalize", "--truncate-dim", "5", "--max-length", "20",
-              "--long-texts", "chunk", "--batch-tokens", "64")  # fmt: skip
+              "--long-texts", "chunk", "--batch-tokens", "64",
+              "--output-dtype", "float16")  # fmt: skip
         rows = Encoder(trained, device="cpu", **options)(ROWS)
+        assert np.load(out / "embeddings-00000.npy").dtype == np.float16
         assert rows.shape == (8, 5)
-        assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-6)
+        assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-3)
         settings = StoredEmbeddings(out).manifest.settings
         assert options.items() <= settings["encoder"].items() and settings["dimension"] == 5
 
@@ -298,26 +263,14 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match="no prompt named 'x'; it has 'query', 'pas"):
             embed(file, "--prompt-name", "x", model=prompted)
 
-    @pytest.mark.parametrize("what", ["model", "input"])
-    def test_overwriting_in_vain_removes_nothing(self, embed, write, out, what, tmp_path, trained):
+    def test_overwriting_by_a_model_that_is_not_there_removes_nothing(
+        self, embed, write, out, tmp_path
+    ):
         embed(write("a.txt", LINES))
         before = contents(out)
-        broken = write("b.jsonl", '{"text": "ka"}\nno JSON\n')
-        model = tmp_path / "nowhere.tar.gz" if what == "model" else trained
-        with pytest.raises(ConfigurationError, match=r"nowhere|row 2 is not JSON"):
-            embed(broken, "--overwrite", model=model)
+        with pytest.raises(ConfigurationError, match="nowhere"):
+            embed(write("b.txt", "ka\n"), "--overwrite", model=tmp_path / "nowhere.tar.gz")
         assert contents(out) == before
-
-    def test_files_of_other_programs_are_not_overwritten(self, embed, write, out):
-        write("out/manifest.json", '{"name": "an app"}')
-        with pytest.raises(ConfigurationError, match="is not the manifest of a folder of embeddin"):
-            embed(write("a.txt", LINES), "--overwrite")
-        assert contents(out) == {"manifest.json": b'{"name": "an app"}'}
-
-    def test_an_output_that_cannot_be_created_is_refused(self, embed, write):
-        file = write("a.txt", LINES)
-        with pytest.raises(ConfigurationError, match=r"a.txt/out' cannot be written to"):
-            embed(file, "-o", f"{file}/out")
 
     def test_a_moved_model_is_the_same_and_another_is_not(self, embed, write, checkpoint, trained):
         file = write("a.txt", LINES)
@@ -344,7 +297,6 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["nowhere.txt"], "Found no documents at 'nowhere.txt'"),
             (["-", "-"], "can be read once"),
             (["FILE", "--shard-rows", "0"], "Expected a --shard-rows of at least 1, got 0"),
             (["FILE", "--batch-tokens", "-1"], "Expected a --batch-tokens of at least 1, got -1"),
@@ -356,10 +308,6 @@ class TestRefused:
         places = {"FILE": write("a.txt", LINES), "RECORDS": write("a.jsonl", RECORDS)}
         with pytest.raises(ConfigurationError, match=message):
             embed(*(places.get(argument, argument) for argument in arguments))
-
-    def test_a_missing_model_is_reported(self, embed, write):
-        with pytest.raises(ConfigurationError, match="nowhere"):
-            embed(write("a.txt", LINES), model="/nowhere/model.tar.gz")
 
     def test_a_missing_pyarrow_is_reported_before_anything_is_loaded(
         self, embed, write, monkeypatch

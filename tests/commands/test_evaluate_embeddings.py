@@ -4,12 +4,9 @@ Words give the labels away, so bags of words are expected to reach 100 %.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
@@ -65,20 +62,15 @@ def data(tmp_path) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, data, tmp_path):
+def run(monkeypatch, command, data, tmp_path):
     """Return a function that runs the command with encoders of a test module; it returns output."""
     (tmp_path / "encoders_of_test.py").write_text(ENCODERS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plots, "draw", lambda *a: pytest.fail("no pictures were asked for"))
 
     def run(*arguments: str, plain: tuple[str, ...] = ("--no-plots",)) -> str:
-        command = ["allennlp", "evaluate-embeddings", str(data), *arguments]
-        command += ["--output", str(tmp_path / "out"), "--device", "cpu", *plain]
-        command += ["--protocol", "prototyping"]
-        monkeypatch.setattr(sys, "argv", command)
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
+        options = ("--output", tmp_path / "out", "--device", "cpu", "--protocol", "prototyping")
+        return command("evaluate-embeddings", data, *arguments, *options, *plain)
 
     return run
 
@@ -113,17 +105,6 @@ def test_several_encoders_in_one_report(run, found, tmp_path) -> None:
     assert "evaluate-embeddings" in report and "## Differences from letters" in report
 
 
-def test_the_same_command_again_keeps_everything(run, found) -> None:
-    run(LETTERS, *SMALL)
-    before = found()
-    output = run(LETTERS, *SMALL)
-    assert "letters: 1 task to do, 3 kept from before" in output  # the one without data
-    after = found()
-    for part in ("tasks", "averages", "description"):
-        assert after["encoders"]["letters"][part] == before["encoders"]["letters"][part]
-    assert after["encoders"]["letters"]["time"]["embedded_sentences"] == 195
-
-
 def test_another_encoder_and_another_task_are_added_to_the_report(run, found) -> None:
     run(LETTERS, "--tasks", "TREC")
     output = run("random:8", LETTERS, "--tasks", "TREC", "geometry")
@@ -142,13 +123,6 @@ def test_other_settings_are_refused_and_overwritten(run, found) -> None:
     assert found()["protocol"]["seed"] == 1
 
 
-def test_changed_data_are_refused(run, data) -> None:
-    run(LETTERS, "--tasks", "TREC")
-    (data / "downstream/TREC/TREC_10.label").write_text(trec(18))
-    with pytest.raises(ConfigurationError, match="a result of letters on TREC that was made other"):
-        run(LETTERS, "--tasks", "TREC")
-
-
 def test_a_failing_encoder_ends_with_an_error_and_the_others_finish(run, found, capsys) -> None:
     with pytest.raises(SystemExit) as end:
         run("bad=encoders_of_test:broken", "nowhere=absent_module:encode", LETTERS, *SMALL)
@@ -160,21 +134,6 @@ def test_a_failing_encoder_ends_with_an_error_and_the_others_finish(run, found, 
     assert results["encoders"]["letters"]["tasks"]["TREC"]["error"] is None
 
 
-def test_a_broken_file_ends_with_an_error_and_the_other_tasks_finish(run, found, data) -> None:
-    path = data / "downstream/TREC/TREC_10.label"
-    path.write_text("ABBR:fine one ?\nno label")
-    with pytest.raises(SystemExit):
-        run(LETTERS, *SMALL)
-    tasks = found()["encoders"]["letters"]["tasks"]
-    assert str(path) in tasks["TREC"]["error"] and not tasks["TREC"]["missing"]
-    assert tasks["STS-B"]["error"] is None and tasks["geometry"]["error"] is None
-
-
-def test_collapsed_embeddings_are_reported_without_an_error(run, tmp_path) -> None:
-    run("flat=encoders_of_test:constant", "--tasks", "geometry", "STS-B")
-    assert "COLLAPSE" in (tmp_path / "out" / "report.md").read_text().split("## ")[0]
-
-
 def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
     run("random:64", "--tasks", "span retrieval", "--corpus", str(corpus_file))
     assert (
@@ -183,28 +142,20 @@ def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
     )
 
 
-def test_list_prints_the_tasks(run, monkeypatch, capsys, data) -> None:
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["allennlp", "evaluate-embeddings", str(data), "--list", "--tasks", "downstream"],
-    )
-    main()
-    lines = capsys.readouterr().out.splitlines()
+def test_list_prints_the_tasks(command, data) -> None:
+    words = ("evaluate-embeddings", data, "--list", "--tasks", "downstream")
+    lines = command(*words).splitlines()
     (trec_line,) = [line for line in lines if line.startswith("TREC")]
     assert "accuracy" in trec_line and "114 sentences, 90 different" in trec_line
     (missing,) = [line for line in lines if line.startswith("MR ")]
     assert "is not there" in missing
 
 
-def test_columns_of_the_list_are_as_wide_as_names(monkeypatch, capsys, data) -> None:
+def test_columns_of_the_list_are_as_wide_as_names(command, data) -> None:
     from declutr.evaluation.suite import all_tasks
 
     names = [task.name for task in all_tasks(data)]
-    monkeypatch.setattr(sys, "argv", ["allennlp", "evaluate-embeddings", str(data), "--list"])
-    capsys.readouterr()
-    main()
-    lines = capsys.readouterr().out.splitlines()
+    lines = command("evaluate-embeddings", data, "--list").splitlines()
     starts = {
         len(line) - len(line[len(n) :].lstrip())
         for n, line in zip(names, lines[-len(names) :], strict=True)
@@ -250,23 +201,12 @@ def test_wrong_arguments_are_refused(run, arguments, message) -> None:
         run(*arguments)
 
 
-def test_a_missing_data_folder_is_reported(run, data) -> None:
-    data.rename(data.with_name("elsewhere"))
-    with pytest.raises(
-        ConfigurationError, match=r"Found no folder '.*data', expected one laid out"
-    ):
-        run("random:8")
-
-
 @pytest.mark.parametrize("inside", ["downstream", "downstream/STS"])
-def test_a_folder_too_deep_or_too_high_is_refused(run, monkeypatch, capsys, data, inside) -> None:
-    command = ["allennlp", "evaluate-embeddings", str(data / inside), LETTERS, "-o", "out"]
-    monkeypatch.setattr(sys, "argv", command)
+def test_a_folder_too_deep_or_too_high_is_refused(command, data, inside) -> None:
     with pytest.raises(ConfigurationError, match=rf"is {inside}/ itself, .*'{data}'. Give that"):
-        main()
-    command[2] = str(data.parent)
+        command("evaluate-embeddings", data / inside, LETTERS, "-o", "out")
     with pytest.raises(ConfigurationError, match=rf"'{data}' has. Give that folder"):
-        main()
+        command("evaluate-embeddings", data.parent, LETTERS, "-o", "out")
 
 
 def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
@@ -305,14 +245,13 @@ def test_without_matplotlib_the_report_says_how_to_get_pictures(run, found, monk
     assert "map of TREC" in found()["encoders"]["letters"]["tasks"]
 
 
-def test_the_report_links_pictures(run, found, monkeypatch, tmp_path) -> None:
+def test_the_report_links_pictures(run, command, monkeypatch, tmp_path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are an extra")
     monkeypatch.undo()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    command = ["allennlp", "evaluate-embeddings", "data", LETTERS, "random:8", *SMALL]
-    monkeypatch.setattr(sys, "argv", [*command, "-o", "pictured", "--protocol", "prototyping"])
-    main()
+    words = ("evaluate-embeddings", "data", LETTERS, "random:8", *SMALL)
+    command(*words, "-o", "pictured", "--protocol", "prototyping")
     report = (tmp_path / "pictured" / "report.md").read_text()
     for name in ("tasks", "similarities", "plane", "map"):
         assert f"](plots/{name}.png)" in report
@@ -350,13 +289,3 @@ def test_truncated_encoders_are_resumed_and_refused_like_others(run, found) -> N
         assert after[name]["tasks"] == before[name]["tasks"]
     with pytest.raises(ConfigurationError, match=r"letters on TREC .* seed 1111 there"):
         run(LETTERS, "--tasks", "TREC", "--dimensions", "4", "--seed", "1")
-
-
-@pytest.mark.parametrize("command", ["declutr", "allennlp"])
-def test_allennlp_and_declutr_know_the_command(command) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", command, "evaluate-embeddings", "--help"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and "LABEL=ENCODER" in done.stdout, done.stderr

@@ -58,11 +58,6 @@ def test_errors_end_with_a_message(run, trained: Path, tmp_path: Path, arguments
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_model_is_reported(run, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="No model at"):
-        run(tmp_path / "nowhere", tmp_path / "out")
-
-
 def test_onnx_and_no_onnx_exclude_each_other(run, tmp_path: Path, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         run("a", "b", "--onnx", "--no-onnx")

@@ -66,8 +66,10 @@ def test_without_allennlp_it_says_how_to_get_it(monkeypatch: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", ["--help", *(f"{name} --help" for name in COMMANDS)])
-def test_help_needs_no_library(arguments: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", ["--version", "--help", *(f"{name} --help" for name in COMMANDS)]
+)
+def test_help_and_version_need_no_library(arguments: str, tmp_path: Path) -> None:
     """Not even installed ones are imported."""
     module = COMMANDS.get(arguments.split()[0], ("declutr:",))[0].partition(":")[0]
     if importlib.util.find_spec(module) is None:
@@ -87,5 +89,5 @@ def test_help_needs_no_library(arguments: str, tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("usage: declutr")
+    assert done.stdout.startswith("declutr 2." if arguments == "--version" else "usage: declutr")
     assert done.stdout.endswith("imported: []\n")

@@ -46,24 +46,15 @@ def environment(checkpoint: Path) -> dict[str, str]:
 
 
 def train(
-    output: Path, overrides: dict[str, Any], environment: dict[str, str], *more: str
+    output: Path,
+    overrides: dict[str, Any],
+    environment: dict[str, str],
+    *more: str,
+    recipe: Path = RECIPES / "declutr.jsonnet",
 ) -> subprocess.Popen:
-    return subprocess.Popen(
-        [
-            *COMMAND,
-            "train",
-            str(RECIPES / "declutr.jsonnet"),
-            "-s",
-            str(output),
-            "-o",
-            json.dumps(overrides),
-            *more,
-        ],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = ["train", str(recipe), "-s", str(output), "-o", json.dumps(overrides), *more]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([*COMMAND, *words], env=environment, text=True, **streams)
 
 
 def finished(process: subprocess.Popen) -> str:
@@ -105,24 +96,10 @@ def test_train_and_predict_from_another_folder(
     )
     rows = {}
     for name, reader in (("lines.txt", ["--use-dataset-reader"]), ("lines.jsonl", [])):
-        subprocess.run(
-            [
-                *COMMAND,
-                "predict",
-                str(output / "model.tar.gz"),
-                name,
-                *reader,
-                "--output-file",
-                f"{name}.out",
-                "--silent",
-                "--batch-size",
-                "2",
-            ],
-            env=environment,
-            cwd=elsewhere,
-            check=True,
-            capture_output=True,
-        )
+        words = ["predict", str(output / "model.tar.gz"), name, *reader, "--silent"]
+        words += ["--output-file", f"{name}.out", "--batch-size", "2"]
+        how = {"env": environment, "cwd": elsewhere, "capture_output": True}
+        subprocess.run([*COMMAND, *words], check=True, **how)
         text = (elsewhere / f"{name}.out").read_text()
         rows[name] = [json.loads(line)["embeddings"] for line in text.splitlines()]
         assert len(rows[name]) == len(lines), "one row for each line, blank ones included"
@@ -208,56 +185,7 @@ def test_a_configuration_of_the_original_package_still_trains(
     corpus_file: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     recipe = Path(__file__).parents[1] / "fixtures" / "original.jsonnet"
-    done = subprocess.run(
-        [
-            *COMMAND,
-            "train",
-            str(recipe),
-            "-s",
-            str(tmp_path / "output"),
-            "-o",
-            json.dumps({"train_data_path": str(corpus_file)}),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "spans are drawn once" in done.stderr, "AllenNLP's loader keeps instances: say so"
+    overrides = {"train_data_path": str(corpus_file)}
+    told = finished(train(tmp_path / "output", overrides, environment, recipe=recipe))
+    assert "spans are drawn once" in told, "AllenNLP's loader keeps instances: say so"
     assert (tmp_path / "output" / "model.tar.gz").exists()
-
-
-def test_an_output_folder_that_exists_is_refused(
-    corpus_file: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    process = train(tmp_path, settings(corpus_file), environment)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "already exists" in output and "--recover" in output
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("command", [["-m", "declutr"], ["-m", "allennlp"]])
-def test_sample_spans_is_a_subcommand(
-    command: list[str], corpus_file: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            *command,
-            "sample-spans",
-            str(RECIPES / "quickstart.jsonnet"),
-            "--data",
-            str(corpus_file),
-            "--documents",
-            "1",
-        ],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "anchor 1 [" in done.stdout and "positive (" in done.stdout
-    assert "easy negative (document" in done.stdout

@@ -1,15 +1,12 @@
 """Tests of the command `sample-spans` against the reader's own spans and text."""
 
-import argparse
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
@@ -25,18 +22,14 @@ KINDS = "adjacent|subsumed|contains|partial"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, checkpoint, corpus_file):
+def run(monkeypatch, command, checkpoint, corpus_file):
     """Return a function that runs the command with spans that fit the tiny transformer."""
     monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
 
     def run(*arguments: str, recipe: Path = RECIPE, data=corpus_file, **reader) -> str:
         overrides = {f"dataset_reader.{key}": value for key, value in (SMALL | reader).items()}
         overrides["train_data_path"] = str(data)
-        command = ["allennlp", "sample-spans", str(recipe), "-o", json.dumps(overrides)]
-        monkeypatch.setattr(sys, "argv", [*command, *arguments])
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
+        return command("sample-spans", recipe, "-o", json.dumps(overrides), *arguments)
 
     return run
 
@@ -164,13 +157,10 @@ class TestLines:
 
 
 class TestErrors:
-    def test_a_recipe_without_documents_is_refused(self, run, monkeypatch, checkpoint):
-        monkeypatch.setattr(
-            sys, "argv", ["allennlp", "sample-spans", str(RECIPE), "-o", json.dumps({})]
-        )
+    def test_a_recipe_without_documents_is_refused(self, command, monkeypatch, checkpoint):
         monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
         with pytest.raises(ConfigurationError, match=r"no train_data_path. Name a file with --d"):
-            main()
+            command("sample-spans", RECIPE)
 
     def test_a_reader_that_samples_no_spans_is_refused(self, run):
         with pytest.raises(ConfigurationError, match=r"does not sample spans: expected .*num_anch"):
@@ -181,16 +171,11 @@ class TestErrors:
         [{"type": "text_classification_json", "tokenizer": "whitespace"}, {"type": "sentences"}],
         ids=["of-allennlp", "of-sentences"],
     )
-    def test_a_reader_of_another_type_is_refused(self, run, tmp_path, reader):
+    def test_a_reader_of_another_type_is_refused(self, command, tmp_path, reader):
         recipe = tmp_path / "other.json"
         recipe.write_text(json.dumps({"dataset_reader": reader, "train_data_path": "x"}))
-        args = argparse.Namespace(
-            param_path=str(recipe), overrides="", data=None, documents=2, epoch=0, width=100
-        )
-        from declutr.commands.sample_spans import SampleSpans
-
         with pytest.raises(ConfigurationError, match='expected a dataset reader of type "declutr"'):
-            SampleSpans().run(args)
+            command("sample-spans", recipe)
 
     @pytest.mark.parametrize(
         ("changes", "message"),

@@ -1,15 +1,12 @@
 """Tests of `declutr index` and `declutr search`, from files to printed output."""
 
-import io
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.commands.index
@@ -21,27 +18,6 @@ from declutr.search import BACKENDS, Hit, SearchIndex
 from tests.search.fakes import FakeEncoder, naive
 
 LINES = ["w1 w2", "", "w2 w3", "w1\tw3", "  ", "w4", "w2 w1"]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Return a function that runs a command, given as words, and returns its output."""
-
-    class Stdin(io.TextIOWrapper):
-        terminal = False
-
-        def isatty(self) -> bool:
-            return self.terminal
-
-    def command(*words, stdin: bytes = b"", terminal: bool = False) -> str:
-        monkeypatch.setattr(sys, "argv", ["allennlp", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin), encoding="utf-8"))
-        sys.stdin.terminal = terminal  # type: ignore[attr-defined]
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
-
-    return command
 
 
 @pytest.fixture
@@ -168,16 +144,6 @@ class TestIndex:
         command("index", "some/model", lines, "-o", index, "--backend", "numpy", "--overwrite")
         assert list(SearchIndex(index).lines) == ["others"]
 
-    @pytest.mark.parametrize("content, message", [("", "has no lines"), ("\n\n", "are blank")])
-    def test_inputs_without_lines_are_refused(
-        self, command, opened, tmp_path, content, message
-    ) -> None:
-        (tmp_path / "lines.txt").write_text(content)
-        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
-            command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i")
-        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
-            command("index", "m", "-", "-o", tmp_path / "i", stdin=content.encode())
-
     def test_a_folder_that_is_not_an_index_is_refused(
         self, command, opened, lines, tmp_path
     ) -> None:
@@ -280,10 +246,6 @@ class TestSearch:
     def test_wrong_arguments_are_refused(self, command, index, words, message) -> None:
         with pytest.raises(ConfigurationError, match=message):
             command("search", index, *words)
-
-    def test_a_missing_index_is_reported(self, command, tmp_path) -> None:
-        with pytest.raises(ConfigurationError, match="There is no index at"):
-            command("search", tmp_path / "nowhere", "w1")
 
 
 class TestOutput:

@@ -1,9 +1,6 @@
 """Tests of `declutr split-sentences`: its output, and that the reader "sentences" reads it."""
 
-import sys
-
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.commands.split_sentences  # noqa: F401
@@ -13,27 +10,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Return a function that runs the command and returns its output."""
-
-    def run(*arguments) -> str:
-        monkeypatch.setattr(sys, "argv", ["allennlp", "split-sentences", *map(str, arguments)])
-        capsys.readouterr()
-        main()
-        return capsys.readouterr().out
-
-    return run
-
-
-@pytest.fixture
 def documents(tmp_path):
     (tmp_path / "docs.txt").write_text("One word. Two words here. No.\n\nThree words here.\n")
     return tmp_path / "docs.txt"
 
 
-def test_sentences_for_the_reader(run, documents, tmp_path):
+def test_sentences_for_the_reader(command, documents, tmp_path):
     output = tmp_path / "new" / "sentences.txt"
-    told = run(documents, "-o", output, "--min-words", 2)
+    told = command("split-sentences", documents, "-o", output, "--min-words", 2)
     assert output.read_text() == "One word.\nTwo words here.\n\nThree words here.\n\n"
     assert told.splitlines() == [
         f"3 sentences of 2 documents in {output}",
@@ -44,11 +28,11 @@ def test_sentences_for_the_reader(run, documents, tmp_path):
     assert SentenceReader(positives="next").documents(output).tolist() == [0]
 
 
-def test_options_are_used(run, tmp_path):
+def test_options_are_used(command, tmp_path):
     (tmp_path / "docs.jsonl").write_text('{"body": "Das gilt z.B. hier. Ja."}\n')
     output = tmp_path / "sentences.txt"
     options = ("--language", "de", "--text-key", "body", "--encoding-errors", "replace", "--quiet")
-    assert run(tmp_path / "docs.jsonl", "-o", output, *options) == ""
+    assert command("split-sentences", tmp_path / "docs.jsonl", "-o", output, *options) == ""
     assert output.read_text() == "Das gilt z.B. hier.\nJa.\n\n"
 
 
@@ -62,7 +46,7 @@ def test_options_are_used(run, tmp_path):
         (["-o", "docs.txt/OUT"], "docs.txt"),
     ],
 )
-def test_errors_end_with_a_message(run, documents, tmp_path, monkeypatch, arguments, message):
+def test_errors_end_with_a_message(command, documents, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=message):
-        run("docs.txt", *arguments)
+        command("split-sentences", "docs.txt", *arguments)

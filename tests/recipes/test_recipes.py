@@ -2,9 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,22 +83,3 @@ def test_earlier_paths_give_the_same_configuration() -> None:
         files = (recipes_folder() / f"{name}.jsonnet" for name in (old, new))
         earlier, today = map(evaluated, files)
         assert earlier == today, old
-
-
-@pytest.mark.slow
-def test_a_wheel_carries_the_recipes(tmp_path: Path) -> None:
-    """And a package made of it finds them without the clone."""
-    ours = ["declutr", "training_config", "setup.py", "pyproject.toml", "declutr_bridge.pth"]
-    ours.append("README.md")
-    for name in ours:
-        copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
-        copy(TOP / name, tmp_path / name)
-    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", "built"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    built = tmp_path / "built" / "declutr" / "recipes" / "training_config"
-    files = {file.relative_to(built) for file in built.rglob("*") if file.is_file()}
-    top = recipes_folder()
-    assert files == {file.relative_to(top) for file in top.rglob("*") if file.is_file()}
-    code = "from declutr.recipes import recipe_path; print(recipe_path('simcse'))"
-    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path / "built", text=True)
-    assert Path(found.strip()) == built / "sentences" / "simcse.jsonnet"

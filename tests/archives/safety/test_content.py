@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path) -> Path:
     """Return a folder with the content of a safe archive."""
-    place = tmp_path / "content"
-    place.mkdir()
-    return hostile.changed(trained / "model.tar.gz", place, lambda folder: None)
+    return hostile.changed(trained / "model.tar.gz", tmp_path / "content", lambda folder: None)
 
 
 def names_json(folder: Path, place: str) -> None:
@@ -124,21 +122,6 @@ def test_a_transformer_with_code_of_its_own_is_refused(file: str, folder: Path) 
     with pytest.raises(UnsafeArchive, match=rf"{name}: 'auto_map' names Python code .*--trust"):
         check_content(folder)
     check_content(folder, trust=True)
-
-
-def test_tokenizer_settings_that_name_files_are_refused(folder: Path) -> None:
-    name = "transformer/0/tokenizer_config.json"
-    hostile.with_json(name, special_tokens_map_file="/home/me/x.json", vocab_file=None)(folder)
-    check_content(folder)
-    hostile.with_json(name, tokenizer_file="/etc/hosts")(folder)
-    with pytest.raises(UnsafeArchive, match=rf"{name}: 'tokenizer_file' names a file, '/etc/host"):
-        check_content(folder)
-
-
-def test_transformer_settings_must_be_json(folder: Path) -> None:
-    hostile.with_text("transformer/0/config.json", 'import "x"')(folder)
-    with pytest.raises(UnsafeArchive, match=r"transformer/0/config\.json is not plain JSON: Ex"):
-        check_content(folder)
 
 
 @pytest.mark.parametrize("trust", [False, True])

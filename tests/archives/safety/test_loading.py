@@ -47,56 +47,25 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("hostile_module", None)
 
 
+# Of each step of the check one; the other tests of this folder have all that each refuses.
 HOSTILE: dict[str, tuple[Callable[[Path], Callable[[Path], None]], str]] = {
     "pickle in the weights": (
         lambda marker: hostile.with_torch_pickle("weights.th", marker),
         r"weights\.th should hold tensors only, but names \w+\.mkdir",
     ),
-    "pickle in the weights, of old": (
-        lambda marker: hostile.with_torch_pickle("weights.th", marker, zipped=False),
-        r"weights\.th should hold tensors only, but names \w+\.mkdir",
-    ),
-    "pickle in place of the weights": (
-        lambda marker: hostile.with_pickle("weights.th", marker),
-        r"weights\.th (should hold tensors only|cannot be read as tensors)",
-    ),
     "dotted type": (
         lambda marker: hostile.with_config("model", "type", value="hostile_module.Model"),
         r"'model\.type' is 'hostile_module\.Model', which AllenNLP would import and run",
-    ),
-    "dotted reader": (
-        lambda marker: hostile.with_config("validation_dataset_reader", value="hostile_module.R"),
-        r"'validation_dataset_reader' is 'hostile_module\.R'",
     ),
     "bare dotted string": (
         lambda marker: hostile.with_config("model", "loss", value="hostile_module.Loss"),
         r"An? Objective is 'hostile_module\.Loss', which AllenNLP would import and run",
     ),
-    "bare dotted string in a list": (
-        lambda marker: hostile.with_config(
-            "model", "feedforward", "activations", value=["hostile_module.Activation"]
-        ),
-        r"An? Activation is 'hostile_module\.Activation'",
-    ),
-    "importstr": (
-        lambda marker: hostile.with_text("config.json", '{"model": importstr "/etc/hosts"}'),
-        r"config\.json is not plain JSON: line 1 has the Jsonnet `importstr`",
-    ),
-    "another archive": (
-        lambda marker: hostile.with_config(
-            "model", value={"type": "from_archive", "archive_file": "/other.tar.gz"}
-        ),
-        r"'model\.type' loads another archive",
-    ),
-    "auto_map": (
+    "oversized": (
         lambda marker: hostile.with_json(
-            "transformer/0/config.json", auto_map={"AutoConfig": "hostile_module.Config"}
+            "transformer/0/config.json", vocab_size=2**28, hidden_size=2
         ),
-        r"transformer/0/config\.json: 'auto_map' names Python code",
-    ),
-    "names outside": (
-        lambda marker: hostile.with_json("transformer/names.json", other="../.."),
-        r"transformer/names\.json says that 'other' lies in '\.\./\.\.'",
+        r"asks for 1 parameters of 2,147,483,648 bytes .*weight of Embedding",
     ),
 }
 
@@ -107,7 +76,6 @@ def test_unsafe_archives_are_refused(
     name: str, kind: str, trained: Path, marker: Path, tmp_path: Path, temporary: Path
 ) -> None:
     make, message = HOSTILE[name]
-    (tmp_path / "content").mkdir()
     place = hostile.changed(trained / "model.tar.gz", tmp_path / "content", make(marker))
     if kind == "archive":
         place = hostile.packed(place, tmp_path / "model.tar.gz")
@@ -154,17 +122,7 @@ def test_overrides_change_the_configuration(trained: Path) -> None:
     assert loaded.config["dataset_reader"]["seed"] == 7
 
 
-def test_trust_allows_imports(trained: Path, marker: Path, tmp_path: Path) -> None:
-    (tmp_path / "content").mkdir()
-    change = hostile.with_config("model", "type", value="hostile_module.Model")
-    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
-    with pytest.raises(Exception, match="hostile_module"):  # the module has no such class
-        safely_loaded_archive(folder, trust=True)
-    assert marker.exists()
-
-
 def test_trust_allows_jsonnet(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "content").mkdir()
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", lambda folder: None)
     config = (folder / "config.json").read_text()
     (folder / "config.json").write_text(f"// a note\n{config}")
@@ -173,24 +131,12 @@ def test_trust_allows_jsonnet(trained: Path, tmp_path: Path) -> None:
     assert safely_loaded_archive(folder, trust=True).config["model"]["type"] == "declutr-declutr"
 
 
-@pytest.mark.parametrize("name", ["pickle in the weights", "names outside"])
-def test_trust_does_not_allow_pickles_and_files_outside(
-    name: str, trained: Path, marker: Path, tmp_path: Path
-) -> None:
-    make, message = HOSTILE[name]
-    (tmp_path / "content").mkdir()
+def test_trust_does_not_allow_pickles(trained: Path, marker: Path, tmp_path: Path) -> None:
+    make, message = HOSTILE["pickle in the weights"]
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", make(marker))
     with pytest.raises(UnsafeArchive, match=message):
         safely_loaded_archive(folder, trust=True)
     assert not marker.exists()
-
-
-def test_trust_does_not_change_extraction(tmp_path: Path, temporary: Path) -> None:
-    archive = hostile.tar_of(tmp_path / "model.tar.gz", [hostile.regular("../escaped")])
-    with pytest.raises(UnsafeArchive, match="climbs out"), opened_archive(archive, trust=True):
-        pytest.fail("it was extracted")
-    assert list(temporary.iterdir()) == []
-    assert not list(tmp_path.rglob("escaped"))
 
 
 def test_an_opened_archive_is_a_temporary_folder(trained: Path, temporary: Path) -> None:
@@ -229,13 +175,12 @@ def test_a_place_without_a_model_is_reported(tmp_path: Path) -> None:
         pytest.fail("it was opened")
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
 def test_a_truncated_archive_is_reported(
-    share: float, trained: Path, tmp_path: Path, temporary: Path, monkeypatch: Any
+    trained: Path, tmp_path: Path, temporary: Path, monkeypatch: Any
 ) -> None:
     whole = (trained / "model.tar.gz").read_bytes()
     cut = tmp_path / "model.tar.gz"
-    cut.write_bytes(whole[: int(len(whole) * share)])
+    cut.write_bytes(whole[: len(whole) // 2])
     message = r"^'.*model\.tar\.gz' cannot be read as .* it is damaged or cut off .*Copy it anew"
     with pytest.raises(BrokenArchive, match=message) as error, opened_archive(cut):
         pytest.fail("it was opened")
@@ -251,7 +196,6 @@ def test_a_truncated_archive_is_reported(
 
 
 def test_an_archive_without_a_configuration_is_no_model(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "content").mkdir()
     change = hostile.without("config.json")
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
     place = hostile.packed(folder, tmp_path / "model.tar.gz")
@@ -260,12 +204,3 @@ def test_an_archive_without_a_configuration_is_no_model(trained: Path, tmp_path:
         opened_archive(place),
     ):
         pytest.fail("it was opened")
-
-
-def test_an_oversized_model_is_refused(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "content").mkdir()
-    change = hostile.with_json("transformer/0/config.json", vocab_size=2**28, hidden_size=2)
-    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
-    message = r"asks for 1 parameters of 2,147,483,648 bytes .*weight of Embedding"
-    with pytest.raises(UnsafeArchive, match=message):
-        safely_loaded_archive(folder)
