@@ -155,7 +155,7 @@ class ContrastiveTerm:
         rows = views["positive_views"]
         if self.feedforward is not None:  # they are projections
             return rows.unflatten(1, (-1, views["projected_positives"].size(1)))
-        positives = rows.view(-1, views["positives"].size(1))  # (N * P, d)
+        positives = rows.reshape(-1, views["positives"].size(1))  # (N * P, d)
         return self._projection("positives", {"positives": positives}).unflatten(0, (len(rows), -1))
 
     def _projection(self, name: str, views: Mapping[str, torch.Tensor]) -> torch.Tensor:

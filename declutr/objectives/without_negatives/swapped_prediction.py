@@ -73,16 +73,14 @@ def swav_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    numerics.check_views(first, second)
-    numerics.check_width(first, prototypes)
-    views, prototypes = torch.stack([first, second]), numerics.unit(prototypes.to(first.dtype))
     settings, queues = (temperature, epsilon, iterations), (first_queue, second_queue)
-    return multi_crop_swav_loss(views, prototypes, 2, *settings, queues, reduction)
+    prototypes = numerics.unit(prototypes.to(first.dtype))
+    return multi_crop_swav_loss((first, second), prototypes, 2, *settings, queues, reduction)
 
 
 @numerics.full_precision
 def multi_crop_swav_loss(
-    views: Tensor,
+    views: Sequence[Tensor],
     prototypes: Tensor,
     assigned: int = 2,
     temperature: float = 0.1,
@@ -99,7 +97,7 @@ def multi_crop_swav_loss(
 
     # Parameters
 
-    views : raw views `(V, N, d)`, the large crops first; they are L2-normalised here.
+    views : V raw views `(N, d)`, the large crops first; they are L2-normalised here.
     prototypes : prototypes `(K, d)` of length 1, which get a gradient through p.
     assigned : A, from 1 to V.
     temperature, epsilon, iterations, reduction : see `swav_loss`.
@@ -109,15 +107,15 @@ def multi_crop_swav_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    if views.dim() != 3 or not 1 <= assigned <= len(views) or len(views) < 2:
+    if not 1 <= assigned <= len(views) or len(views) < 2:
         raise ValueError(
-            f"Expected views (V, N, d), at least 2 and {assigned} that are assigned, got "
-            f"{tuple(views.shape)}. Raise num_positives of the reader, or lower assigned_views."
+            f"Expected 2 or more views, of which {assigned} are assigned, got {len(views)}. Raise "
+            "num_positives of the reader, or lower assigned_views."
         )
     numerics.check_width(views[0], prototypes)
-    prototypes = prototypes.to(views.dtype)
     logs, assignments = [], []
     for number, view in enumerate(views):
+        numerics.check_views(views[0], view)
         scores = numerics.unit(view) @ prototypes.T  # (N, K)
         logs.append(log_softmax(scores / temperature, dim=1))
         if number >= assigned:
@@ -134,7 +132,7 @@ def multi_crop_swav_loss(
         for other, log in enumerate(logs)
         if other != own
     ]
-    return numerics.reduced(torch.stack(terms).mean(dim=0), reduction, views)
+    return numerics.reduced(torch.stack(terms).mean(dim=0), reduction, *views)
 
 
 @Objective.register("swav")
@@ -212,15 +210,16 @@ class SwappedPrediction(Objective):
         positives: Tensor | None = None,
         positive_views: Tensor | None = None,
     ) -> Tensor:
-        if self.assigned_views is None and positives is not None:
-            numerics.check_views(anchors, positives)
-            positive_views = positives.unsqueeze(1)
-        assert positive_views is not None
-        views = torch.cat([anchors.unsqueeze(1), positive_views], dim=1).transpose(0, 1)
+        if self.assigned_views is None:
+            assert positives is not None
+            views = [anchors, positives]
+        else:
+            assert positive_views is not None
+            views = [anchors, *positive_views.unbind(dim=1)]
         queues = [getattr(self, name) for name in self._queues[: self._assigned]]
         full = [queue.rows(False) if queue and queue.full else None for queue in queues]
         settings = (self.temperature, self.epsilon, self.iterations)
-        prototypes = self.prototypes.to(views.dtype)
+        prototypes = self.prototypes.to(anchors.dtype)
         lengths = torch.linalg.vector_norm(prototypes, dim=1, keepdim=True).clamp_min(1e-12)
         prototypes = prototypes / (lengths.detach() if self.renormalise else lengths)
         prototypes = prototypes.detach() if self._frozen else prototypes
