@@ -53,7 +53,7 @@ class Objective(torch.nn.Module, Registrable):
     - `anchors`, `positives`: the two views `(N, d)`, of which row i of both belongs together. They
       are projections if the model has a projection head, unless `projected_anchors` is an argument
       as well.
-    - `positive_views` `(N, P, d)`: the positives of each anchor, whose mean is `positives`.
+    - `positive_views` `(N, P, d)`: the P positives of each anchor, not averaged.
     - `projected_anchors`, `projected_positives`: projections `(N, m)`, given beside the embeddings.
     - `keys`: the positives as the momentum encoder embeds them, or `positives` if the model has no
       momentum encoder.

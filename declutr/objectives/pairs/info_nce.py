@@ -157,10 +157,9 @@ class InfoNCE(Objective):
     reduction : `"mean"` or `"sum"` over the rows.
     learn_temperature : whether to learn log(1 / tau). Updates beyond that of `LARGEST_SCALE` are
         cut off (Radford et al., 2021) by `follow_optimizer`, which the model calls.
-    views : `None` for two views, the anchor and the mean of its positives. Otherwise each positive
-        is a view of its own, and the loss is the mean over pairs of views: `"core_view"` pairs the
-        anchor with each positive, `"full_graph"` all views with each other (CMC; Tian et al.,
-        2020, which adds the pairs).
+    views : `None` for the anchor and the mean of its positives. Otherwise each positive is a view
+        of its own, and the loss the mean over pairs of views: `"core_view"` of the anchor with each
+        other, `"full_graph"` of all views (CMC; Tian et al., 2020, which adds the pairs).
     """
 
     def __init__(

@@ -91,9 +91,8 @@ def multi_crop_swav_loss(
 ) -> Tensor:
     """Compute the SwAV loss of V views, of which the first A are assigned (multi-crop).
 
-    The loss of a row is `-mean_{i <= A} mean_{v != i} q_i log p_v`: every view predicts the
-    assignments of all other views that have some (Caron et al., 2020, section 3.2; means in place
-    of sums, as in its code). With V = A = 2 it is `swav_loss`.
+    The loss of a row is `-mean_{i <= A} mean_{v != i} q_i log p_v`: every view predicts those
+    assignments that are not its own (Caron et al., 2020, section 3.2; means as in its code).
 
     # Parameters
 
@@ -105,7 +104,7 @@ def multi_crop_swav_loss(
 
     # Raises
 
-    `ValueError` : if shapes do not fit or the reduction is unknown.
+    `ValueError` : if views or shapes do not fit, or the reduction is unknown.
     """
     if not 1 <= assigned <= len(views) or len(views) < 2:
         raise ValueError(
@@ -120,11 +119,11 @@ def multi_crop_swav_loss(
         logs.append(log_softmax(scores / temperature, dim=1))
         if number >= assigned:
             continue
-        together, queue = scores.detach(), queues[number] if queues else None
+        queue = queues[number] if queues else None
         if queue is not None:
             earlier = numerics.unit(queue.detach().to(view.dtype))
-            together = torch.cat([earlier @ prototypes.detach().T, together])  # (Q + N, K)
-        assignment = sinkhorn_assignments(together, epsilon, iterations)
+            scores = torch.cat([earlier @ prototypes.detach().T, scores])  # (Q + N, K)
+        assignment = sinkhorn_assignments(scores, epsilon, iterations)
         assignments.append(assignment[assignment.size(0) - view.size(0) :])
     terms = [
         -(assignment * log).sum(dim=1)
@@ -210,26 +209,20 @@ class SwappedPrediction(Objective):
         positives: Tensor | None = None,
         positive_views: Tensor | None = None,
     ) -> Tensor:
-        if self.assigned_views is None:
-            assert positives is not None
-            views = [anchors, positives]
-        else:
-            assert positive_views is not None
-            views = [anchors, *positive_views.unbind(dim=1)]
-        queues = [getattr(self, name) for name in self._queues[: self._assigned]]
+        others = [positives] if positive_views is None else positive_views.unbind(dim=1)
+        views = [anchors, *(view for view in others if view is not None)]
+        queues: list[Any] = [getattr(self, name) for name in self._queues[: self._assigned]]
         full = [queue.rows(False) if queue and queue.full else None for queue in queues]
         settings = (self.temperature, self.epsilon, self.iterations)
         prototypes = self.prototypes.to(anchors.dtype)
         lengths = torch.linalg.vector_norm(prototypes, dim=1, keepdim=True).clamp_min(1e-12)
         prototypes = prototypes / (lengths.detach() if self.renormalise else lengths)
         prototypes = prototypes.detach() if self._frozen else prototypes
-        loss = multi_crop_swav_loss(
-            views, prototypes, self._assigned, *settings, full, self.reduction
-        )
+        arguments = views, prototypes, self._assigned, *settings, full, self.reduction
+        loss = multi_crop_swav_loss(*arguments)
         if self.training:  # Validation must not change the queues.
-            for queue, view in zip(queues, views, strict=False):
-                if queue is not None:
-                    queue.enqueue(view)
+            for queue, view in zip(filter(None, queues), views, strict=False):
+                queue.enqueue(view)
         return loss + numerics.nothing(self.prototypes) if self._frozen else loss
 
     def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
