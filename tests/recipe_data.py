@@ -25,6 +25,7 @@ _SIZES: dict[str, Any] = {
     "queue_size": 20,
     "memory_size": 20,
     "prototypes": 6,
+    "frozen_steps": 5,
     "instances": 512,
     "noise": 8,
     "start_after": 5,

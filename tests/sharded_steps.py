@@ -72,6 +72,8 @@ def steps(
         module = model if wrapped is None else wrapped.model
         named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         optimizer = Optimizer.from_params(Params(dict(OPTIMIZER)), model_parameters=named)
+        if model._loss is not None:
+            model._loss.follow_optimizer(optimizer)
         done: dict[str, Any] = {"losses": [], "gradients": [], "norms": [], "validation": []}
         for batch in batches:
             optimizer.zero_grad()

@@ -193,6 +193,7 @@ def trainer_for(
 ) -> SimpleNamespace:
     """What `attach` looks at."""
     trainer = SimpleNamespace(data_loader=DeCLUTRDataLoader(reader, str(path), batch_size=2))
+    trainer.optimizer = None
     trainer._validation_data_loader = trainer.data_loader if validates else None
     trainer._metric_tracker = SimpleNamespace(tracked_metrics=[(-1.0, metric)])
     return trainer

@@ -11,7 +11,7 @@ from declutr.models.encoding import Encoders
 from declutr.models.metrics import StepRecord
 from declutr.modules.heads import Head
 from declutr.objectives import Objective
-from declutr.objectives.objective import PROJECTIONS, TARGETS, loss_of
+from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS, loss_of
 from declutr.system.distributed import gather_numbers, gather_rows, gather_tokens, world_size
 from declutr.system.host_memory import carried
 
@@ -48,6 +48,9 @@ class ContrastiveTerm:
 
     def __post_init__(self) -> None:
         self._wanted = self.objective.inputs
+        self._wants_each = "positive_views" in self._wanted
+        averaged = (name in self._wanted for name in PAIRS if name != "positive_views")
+        self._wants_means = any(averaged)
 
     def __call__(
         self,
@@ -91,7 +94,8 @@ class ContrastiveTerm:
         """Gather the views `(N, d)` of all processes.
 
         `anchors` of this process are `(n, d)`, and the other views `(n * P, d)` are averaged over
-        the P positives of an anchor (section 3.1 of the paper). `negatives` are not averaged.
+        the P positives of an anchor (section 3.1 of the paper). `negatives` are not averaged, nor
+        are `positive_views` `(N, P * d)`.
         """
         # Each process has the gradient of its own rows only.
         factor = world_size() if self.scale_fix else 1
@@ -105,10 +109,14 @@ class ContrastiveTerm:
         anchors = len(embeddings["anchors"])
         names = [name for name in ("anchors", "positives", "keys", *TARGETS) if name in embeddings]
         views = {name: _mean_of_groups(embeddings[name], anchors) for name in names}
+        if self._wants_each:
+            views["positive_views"] = embeddings["positives"].reshape(anchors, -1)
         if self.feedforward is not None:
             for name in names:
                 projected = self.feedforward(embeddings[name]).float()
                 views[f"projected_{name}"] = _mean_of_groups(projected, anchors)
+                if name == "positives" and self._wants_each:
+                    views["positive_views"] = projected.reshape(anchors, -1)
         rows = torch.cat(list(views.values()), dim=1)  # one exchange for all
         parts = gather_rows(rows, factor).split([view.size(1) for view in views.values()], dim=1)
         views = dict(zip(views, parts, strict=True))
@@ -123,7 +131,10 @@ class ContrastiveTerm:
         given = {}
         if "negatives" in views:
             given["negatives"] = self._projection("negatives", views)
-        pair = [name for name in ("anchors", "positives") if name in views]
+        if self._wants_each:
+            given["positive_views"] = self._each_positive(views)
+        seconds = ["positives"] if self._wants_means else []
+        pair = [name for name in ("anchors", *seconds) if name in views]
         projected = {name: self._projection(name, views) for name in pair}
         # Without a momentum encoder, the model's own projections are keys and targets.
         given |= {f"target_{name}": view for name, view in projected.items()}
@@ -138,6 +149,14 @@ class ContrastiveTerm:
             return given | projected
         given |= {f"projected_{name}": view for name, view in projected.items()}
         return given | {name: views[name] for name in pair}
+
+    def _each_positive(self, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the positives of each anchor `(N, P, m)`, projected all together."""
+        rows = views["positive_views"]
+        if self.feedforward is not None:  # they are projections
+            return rows.unflatten(1, (-1, views["projected_positives"].size(1)))
+        positives = rows.reshape(-1, views["positives"].size(1))  # (N * P, d)
+        return self._projection("positives", {"positives": positives}).unflatten(0, (len(rows), -1))
 
     def _projection(self, name: str, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return a view projected by the feedforward layer or by the head of its encoder."""

@@ -179,7 +179,7 @@ class DeCLUTR(RecordedModel):
         return TrainingStep(batch_views, encoding, contrastive, *weights, self.record)
 
     def attach(self, trainer: Any) -> None:
-        """Attach the momentum encoder to the optimizer of a trainer, and check the trainer's data.
+        """Attach objective and momentum encoder to a trainer's optimizer, and check its data.
 
         `declutr.bridge` calls this for every trainer that is built.
 
@@ -192,6 +192,8 @@ class DeCLUTR(RecordedModel):
         parts.require_room(self._loss, trainer.data_loader)
         if self.contrastive:
             parts.require_validation_loss(trainer)
+        if self._loss is not None:
+            self._loss.follow_optimizer(trainer.optimizer)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:

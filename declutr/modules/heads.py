@@ -48,7 +48,11 @@ class Projector(Head):
 
     input_dim : d; the model sets it.
     hidden_dims : the widths of all layers. The last one is m.
-    batch_norm : False leaves batch normalisation out, and gives each layer a bias.
+    batch_norm : False leaves batch normalisation between layers out, and gives each layer a bias.
+    last_batch_norm : True normalises what the last layer gives, without scale and offset, as the
+        projector of SimSiam does in its public code (Chen & He, 2021).
+    last_bias : whether the last layer has a bias; by default only if there is no batch
+        normalisation at all.
 
     # Raises
 
@@ -56,7 +60,12 @@ class Projector(Head):
     """
 
     def __init__(
-        self, input_dim: int, hidden_dims: Optional[list[int]] = None, batch_norm: bool = True
+        self,
+        input_dim: int,
+        hidden_dims: Optional[list[int]] = None,
+        batch_norm: bool = True,
+        last_batch_norm: bool = False,
+        last_bias: Optional[bool] = None,
     ) -> None:
         widths = [4096, 4096, 4096] if hidden_dims is None else hidden_dims
         if not widths or min(widths) < 1:
@@ -70,7 +79,10 @@ class Projector(Head):
             if batch_norm:
                 layers.append(torch.nn.BatchNorm1d(after))
             layers.append(torch.nn.ReLU())
-        layers.append(torch.nn.Linear(dims[-2], dims[-1], bias=not batch_norm))
+        bias = not (batch_norm or last_batch_norm) if last_bias is None else last_bias
+        layers.append(torch.nn.Linear(dims[-2], dims[-1], bias=bias))
+        if last_batch_norm:
+            layers.append(torch.nn.BatchNorm1d(dims[-1], affine=False))
         self.layers = torch.nn.Sequential(*layers)
 
     def forward(self, embeddings: torch.Tensor) -> torch.Tensor:

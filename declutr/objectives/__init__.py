@@ -46,7 +46,9 @@ _NAMES = {
     "memories.cross_batch_memory": "CrossBatchMemory",
     "memories.feature_bank": "FeatureBank",
     "memories.hard_negative_mixing": "HardNegativeMixing mochi_loss",
-    "memories.instance_bank": "InstanceDiscrimination instance_loss instance_nce_loss",
+    "memories.instance_bank": (
+        "InstanceDiscrimination instance_loss instance_nce_loss proximal_loss"
+    ),
     "memories.lipschitz_critic": "Critic",
     "memories.momentum_contrast": "KeyQueue MomentumContrast moco_loss momentum_update",
     "memories.reclaim": "Reclaim",
@@ -74,7 +76,9 @@ _NAMES = {
         "BarlowTwins SCD barlow_twins_loss cross_correlation scd_loss self_contrast"
     ),
     "without_negatives.mutual_information": "ISBert jsd_mutual_information_loss",
-    "without_negatives.swapped_prediction": "SwappedPrediction sinkhorn_assignments swav_loss",
+    "without_negatives.swapped_prediction": (
+        "SwappedPrediction multi_crop_swav_loss sinkhorn_assignments swav_loss"
+    ),
 }
 
 __all__ = sorted(" ".join(_NAMES.values()).split())

@@ -22,8 +22,8 @@ _PAIR = ("anchors", "positives")
 _TOKENS = ("token_vectors", "token_mask")
 PROJECTIONS = ("projected_anchors", "projected_positives")
 TARGETS = ("target_anchors", "target_positives")
-VIEWS = (*_PAIR, "keys", *PROJECTIONS, *TARGETS, *_TOKENS)
-PAIRS = ("positives", "keys", "projected_positives", "target_positives")
+VIEWS = (*_PAIR, "positive_views", "keys", *PROJECTIONS, *TARGETS, *_TOKENS)
+PAIRS = ("positives", "positive_views", "keys", "projected_positives", "target_positives")
 """The arguments that only a second view can fill."""
 
 OF_DATA = ("labels", "ids", "documents", "texts", "negatives")
@@ -53,6 +53,7 @@ class Objective(torch.nn.Module, Registrable):
     - `anchors`, `positives`: the two views `(N, d)`, of which row i of both belongs together. They
       are projections if the model has a projection head, unless `projected_anchors` is an argument
       as well.
+    - `positive_views` `(N, P, d)`: the P positives of each anchor, not averaged.
     - `projected_anchors`, `projected_positives`: projections `(N, m)`, given beside the embeddings.
     - `keys`: the positives as the momentum encoder embeds them, or `positives` if the model has no
       momentum encoder.
@@ -95,6 +96,9 @@ class Objective(torch.nn.Module, Registrable):
     def attach_miner(self, miner: Miner) -> None:
         """Let `miner` select the pairs of the loss, or raise if the objective takes no miner."""
         raise ConfigurationError(f"{type(self).__name__} takes no miner: remove the key 'miner'.")
+
+    def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Register hooks on the optimizer of the objective, which the model calls this with."""
 
 
 class MetricLearningObjective(Objective):
@@ -183,6 +187,12 @@ def inputs_of(objective: torch.nn.Module) -> Inputs:
     for attribute, required in (("takes", False), ("needs", True)):
         taken |= dict.fromkeys(declared.get(attribute, ()), required)
     return Inputs(inputs.positional, taken)
+
+
+def with_positives(inputs: Mapping[str, bool], several: bool) -> dict[str, bool]:
+    """Return inputs of an objective with positives as `several` views of their own, or as one."""
+    kept, left = ("positive_views", "positives") if several else ("positives", "positive_views")
+    return {name: needed or name == kept for name, needed in inputs.items() if name != left}
 
 
 def loss_of(objective: Any, given: Mapping[str, Tensor]) -> Tensor:

@@ -124,6 +124,12 @@ class WeightedSum(Objective):
             assert isinstance(objective, Objective)
             objective.attach_miner(miner)
 
+    def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let the objective of every term follow an optimizer."""
+        for objective in self.objectives:
+            assert isinstance(objective, Objective)
+            objective.follow_optimizer(optimizer)
+
 
 def _takes_both(objective: torch.nn.Module) -> bool:
     assert isinstance(objective, Objective)

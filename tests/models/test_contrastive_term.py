@@ -1,6 +1,7 @@
 """The inputs that the model gives to objectives of this package and of others."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
@@ -25,9 +26,9 @@ class AllViews(Objective):
     def forward(  # type: ignore[override]
         self, anchors: Tensor, positives: Tensor, projected_anchors: Tensor,
         projected_positives: Tensor, keys: Tensor, target_anchors: Tensor,
-        target_positives: Tensor, labels: Tensor, ids: Optional[Tensor] = None,
-        documents: Optional[Tensor] = None, texts: Optional[Tensor] = None,
-        negatives: Optional[Tensor] = None,
+        target_positives: Tensor, positive_views: Tensor, labels: Tensor,
+        ids: Optional[Tensor] = None, documents: Optional[Tensor] = None,
+        texts: Optional[Tensor] = None, negatives: Optional[Tensor] = None,
     ) -> Tensor:  # fmt: skip
         self.given = {name: value for name, value in locals().items() if name in VIEWS + OF_DATA}
         return (projected_anchors * projected_positives).sum()
@@ -109,11 +110,64 @@ def test_an_objective_gets_every_view_and_field_by_name(checkpoint: Path) -> Non
         assert torch.allclose(given[f"target_{name}"], expected, atol=1e-4)
         assert not torch.allclose(expected, model._head(rows), atol=1e-2)
         assert not given[f"target_{name}"].requires_grad
+    each = model._head(embedded(model, positives)).unflatten(0, (3, 2))
+    assert torch.allclose(given["positive_views"], each, atol=1e-4)
     assert torch.equal(given["keys"], given["target_positives"])
     assert torch.equal(given["labels"], LABELS) and torch.equal(given["ids"], IDS)
     keys = text_keys({"anchors": {"tokens": {k: t[:, 0] for k, t in anchors["tokens"].items()}}})
     assert keys is not None and torch.equal(given["texts"], keys)
     assert given["documents"] is given["negatives"] is None
+
+
+@pytest.mark.parametrize("by", ["head", "feedforward", None])
+def test_positives_are_views_of_their_own(checkpoint: Path, by: str | None) -> None:
+    """And no mean of them goes through the head."""
+    layers: dict[str, Any] = {
+        "head": {"head": HEAD},
+        "feedforward": {
+            "feedforward": {
+                "input_dim": 32, "num_layers": 1, "hidden_dims": [8], "activations": ["tanh"]
+            }
+        },
+        None: {},
+    }[by]  # fmt: skip
+    loss = {"type": "swav", "embedding_size": 8 if by else 32, "prototypes": 3, "assigned_views": 2}
+    model = plain_model(checkpoint, loss=loss, **layers)
+    given: dict[str, Tensor] = {}
+    model._loss.register_forward_pre_hook(
+        lambda module, args, named: given.update(named), with_kwargs=True
+    )
+    anchors, positives = spans(2, 0), spans(6, 1)  # of three documents
+    model(anchors, positives)["loss"].backward()
+    project = model._head or model._feedforward or torch.nn.Identity()
+    assert given.keys() == {"anchors", "positive_views"}
+    assert torch.allclose(given["anchors"], project(embedded(model, anchors)), atol=1e-4)
+    expected = project(embedded(model, positives)).unflatten(0, (6, 3))
+    assert torch.allclose(given["positive_views"], expected, atol=1e-4)
+    if by == "head":
+        assert model._head.layers[1].num_batches_tracked == 4  # two here
+    without = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_an_objective_follows_the_optimizer_of_a_trainer(checkpoint: Path, summed: bool) -> None:
+    loss: Any = {"type": "swav", "embedding_size": 32, "prototypes": 3, "renormalise": True}
+    if summed:
+        loss = {"type": "weighted_sum", "objectives": [{"objective": loss}]}
+    model = plain_model(checkpoint, loss=loss)
+    trainer = SimpleNamespace(
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        data_loader=None,
+        _metric_tracker=SimpleNamespace(tracked_metrics=[]),
+    )
+    model.attach(trainer)
+    objective = model._loss.objectives[0] if summed else model._loss
+    before = objective.prototypes.detach().clone()
+    model(spans(1, 0), spans(2, 1))["loss"].backward()
+    trainer.optimizer.step()
+    assert not torch.allclose(objective.prototypes, before, atol=1e-3)
+    assert torch.allclose(objective.prototypes.norm(dim=1), torch.ones(3))
 
 
 def test_without_a_momentum_encoder_own_projections_are_keys_and_targets(checkpoint: Path) -> None:

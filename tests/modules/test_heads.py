@@ -41,6 +41,25 @@ def test_a_projector_without_batch_normalisation_has_biases(dims: list[int]) -> 
     assert all(layer.bias is not None for layer in head.layers if hasattr(layer, "bias"))
 
 
+def test_a_projector_that_ends_with_a_batch_normalisation_as_that_of_simsiam() -> None:
+    torch.manual_seed(0)
+    plain, head = built(hidden_dims=[4, 3]), built(hidden_dims=[4, 3], last_batch_norm=True)
+    assert len(plain.layers) + 1 == len(head.layers)
+    assert head.load_state_dict(plain.state_dict(), strict=False).unexpected_keys == []
+    assert len(list(head.parameters())) == len(list(plain.parameters()))  # no scale, no offset
+    before = plain.double()(x := torch.randn(6, 5, dtype=torch.float64))
+    expected = (before - before.mean(0)) / (before.var(0, unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(head.double()(x), expected, atol=1e-12)
+    alone = built(hidden_dims=[3], batch_norm=False, last_batch_norm=True)
+    assert alone.layers[0].bias is None
+
+
+def test_a_projector_whose_last_layer_has_a_bias() -> None:
+    head = built(hidden_dims=[4, 3], last_bias=True)
+    assert head.layers[0].bias is None and head.layers[-1].bias.shape == (3,)
+    assert built(hidden_dims=[4, 3], batch_norm=False, last_bias=False).layers[-1].bias is None
+
+
 @pytest.mark.parametrize("dims", [[], [4, 0]])
 def test_wrong_widths_are_refused(dims: list[int]) -> None:
     with pytest.raises(ConfigurationError, match="hidden_dims must hold widths of at least 1"):

@@ -27,6 +27,7 @@ QUEUE: dict[str, Any] = {"embedding_size": WIDTH, "queue_size": 20}
 BANK: dict[str, Any] = {"instances": 9, "embedding_size": WIDTH}
 SUM = [{"objective": {}}, {"objective": {"type": "barlow_twins"}}]
 LEARNT = {"learn_scale": True, "learn_bias": True}
+EACH = {"positive_views": normal(ROWS, 2, WIDTH, seed=5).float()}
 UNIT = {"normalize_embeddings": True}
 
 # The registered name, settings, and the tensors of the batch beside its views.
@@ -48,9 +49,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("info_nce", {"similarity": "cosine", "temperature": 0.1}, {}),
     ("info_nce", {"similarity": "cosine", "symmetric": True}, {}),
     ("info_nce", {"similarity": "bilinear", "embedding_size": WIDTH, "symmetric": True}, {}),
+    ("info_nce", {"similarity": "cosine", "temperature": 0.07, "learn_temperature": True}, {}),
+    ("info_nce", {"similarity": "cosine", "views": "full_graph"}, EACH),
     ("info_nce", {"own_negative_logit": 1.0}, {"negatives": normal(ROWS, WIDTH).float()}),
     ("instance_discrimination", BANK, IDS),
     ("instance_discrimination", {**BANK, "noise": 5}, IDS),
+    ("instance_discrimination", {**BANK, "proximal": 3.0}, IDS),
     ("is_bert", {}, {}),
     ("lifted_structured", {}, {}),
     ("lifted_structured", {"hinge": True}, {"labels": CLASSES}),
@@ -77,6 +81,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("sup_con", {}, {"labels": CLASSES}),
     ("swav", {"embedding_size": WIDTH, "prototypes": 3}, {}),
     ("swav", {**QUEUE, "prototypes": 3}, {}),
+    ("swav", {**QUEUE, "prototypes": 3, "assigned_views": 3, "renormalise": True}, EACH),
     ("triplet", {}, {}),
     ("triplet", {"squared": True}, {"labels": CLASSES}),
     ("triplet", {"squared": True, **UNIT, "margin": 0.2}, {}),

@@ -174,6 +174,24 @@ def test_registered_names(
             ("swav", {"embedding_size": 4, name: 0}, f"{name} must be above 0, got 0")
             for name in ("prototypes", "epsilon", "iterations", "temperature", "embedding_size")
         ),
+        *(
+            ("swav", {"embedding_size": 4, **given}, message)
+            for given, message in (
+                ({"assigned_views": 0}, "assigned_views must be above 0, got 0"),
+                ({"frozen_steps": -1}, "frozen_steps must be 0 or above, got -1"),
+            )
+        ),
+        (
+            "instance_discrimination",
+            {**BANK, "proximal": -1},
+            "proximal must be 0 or above, got -1",
+        ),
+        ("info_nce", {"views": "all"}, "Unknown views 'all': expected one of core_view, full_g"),
+        (
+            "info_nce",
+            {"temperature": 0.001, "learn_temperature": True},
+            "A learnt temperature stays at 0.01 or above, got 0.001",
+        ),
         ("swav", {"embedding_size": 4, "queue_size": -1}, "queue_size must be 0 or above, got -1"),
         ("triplet", {"margin": -1}, "margin must be 0 or above, got -1"),
     ],
@@ -254,6 +272,7 @@ def test_parameters_of_objectives() -> None:
     for name, settings, expected in (
         ("info_nce", {}, {}),
         ("info_nce", {"similarity": "bilinear", "embedding_size": 3}, {"weight": (3, 3)}),
+        ("info_nce", {"learn_temperature": True}, {"log_scale": (1,)}),
         ("nce", nce, {"log_scale": (), "bias": ()}),
         ("nce", {}, {}),
         ("pair_softmax", softmax, {"classifier.weight": (2, 10)}),

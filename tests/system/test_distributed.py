@@ -70,6 +70,24 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "prototypes of several views": (
+        {
+            "loss": {
+                **{"type": "swav", "embedding_size": 8, "prototypes": 6, "queue_size": 8},
+                "assigned_views": 2,
+            },
+            "head": PROJECTOR,
+        },
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+    "learnt temperature": (
+        {"loss": {"type": "info_nce", "learn_temperature": True, "views": "core_view"}},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
     "moco": (
         {"loss": {"type": "moco", "embedding_size": 32, "queue_size": 24}},
         {},

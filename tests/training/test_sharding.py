@@ -33,6 +33,13 @@ from tests.system.test_distributed import FEEDFORWARD, MEMORY, model_config
 
 FSDP = {"type": "fsdp"}
 NO_MLM = {"masked_language_modeling": False}
+PROTOTYPES = {
+    **{"type": "swav", "embedding_size": 32, "prototypes": 5, "assigned_views": 1},
+    **{"renormalise": True, "frozen_steps": 1},
+}
+# The first update goes beyond the bound.
+TEMPERATURE = {"type": "info_nce", "similarity": "cosine", "temperature": 0.01001}
+TEMPERATURE |= {"learn_temperature": True, "views": "full_graph"}
 # name: changes of the model, of the embedder, of the accelerator, how to step
 CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "both": ({"feedforward": FEEDFORWARD}, {}, {}, {"validate": True}),
@@ -43,6 +50,8 @@ CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "frozen": ({"feedforward": FEEDFORWARD}, {"train_parameters": False, **NO_MLM}, {}, {}),
     "mix of layers": ({}, {"last_layer_only": False}, {}, {}),
     "memory": ({"loss": MEMORY}, {}, {}, {}),
+    "prototypes": ({"loss": PROTOTYPES}, NO_MLM, {}, {}),
+    "learnt temperature": ({"loss": TEMPERATURE}, NO_MLM, {}, {}),
     "accumulation": ({}, {}, {}, {"accumulate": 2}),
     "in groups": ({"mask_contrastive_anchor": False}, {"unpadding": "grouped"}, {}, {}),
     "checkpointing": ({}, {"gradient_checkpointing": True}, {}, {}),

@@ -1,7 +1,7 @@
 // I have: sentences, one a line
-// I want: InfoNCE in both directions, as in CLIP
+// I want: InfoNCE in both directions, at a fixed temperature
 // InfoNCE in both directions (van den Oord et al., 2018; Radford et al., 2021, CLIP) over two
-// dropout passes. CLIP learns its temperature, which begins at 0.07; here it stays.
+// dropout passes. The temperature is the one that CLIP begins with, and stays: `clip` learns it.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {
     model+: {

@@ -2,13 +2,15 @@
 // I want: no negatives: clusters of both views agree (SwAV)
 // SwAV (Caron et al., 2020) over two dropout passes: each view predicts the prototypes that the
 // other one is assigned to. The queue is the paper's for small batches; it serves once it is full.
+// Prototypes have length 1 before every update, and the first updates leave them as they are: 313 in
+// the public code, an epoch of its images.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local width = 128;  // of projections, and so of prototypes
 
 (import "sentences.libsonnet") {
     batch_size:: 256,
     model+: {
-        head: { type: "projector", hidden_dims: [2048, width] },
+        head: { type: "projector", hidden_dims: [2048, width], last_bias: true },
         loss: {
             type: "swav",
             embedding_size: width,
@@ -16,6 +18,8 @@ local width = 128;  // of projections, and so of prototypes
             temperature: 0.1,
             epsilon: 0.05,
             queue_size: 3840,
+            renormalise: true,
+            frozen_steps: 313,
         },
     },
 }

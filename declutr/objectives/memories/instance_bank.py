@@ -75,6 +75,26 @@ def instance_nce_loss(
     return numerics.reduced(own + others.sum(dim=1), reduction, features)
 
 
+@numerics.full_precision
+def proximal_loss(features: Tensor, ids: Tensor, bank: Tensor, reduction: str = "mean") -> Tensor:
+    """Compute the proximal term, which keeps features near what they were an epoch ago.
+
+    It is `|f - v|^2` of the feature f of an instance and its row v of the memory bank, both of
+    length 1 (Wu et al., 2018, equation 10, there times lambda).
+
+    # Parameters
+
+    features, ids, bank, reduction : see `instance_loss`.
+
+    # Raises
+
+    `ValueError` : if the reduction is unknown.
+    """
+    before = numerics.unit(bank[ids].to(features)).detach()
+    terms = (numerics.unit(features) - before).square().sum(dim=1)
+    return numerics.reduced(terms, reduction, features)
+
+
 @torch.no_grad()
 @numerics.full_precision
 def estimated_log_normaliser(
@@ -107,13 +127,13 @@ class InstanceDiscrimination(Objective):
     """The loss of telling each instance from all others with a memory bank of all instances.
 
     `forward(anchors (N, d), ids (N,))` takes ids instead of a second view. The loss is
-    `instance_loss`, or `instance_nce_loss` with `noise`, with the bank as it was before the step.
-    After that, in training only, the slots of the batch are updated:
-    `v <- normalise(m v + (1 - m) f)`. If an id is repeated, its last row counts. The bank starts
-    with random unit vectors, as in the public code, so that the first epoch draws every instance in
-    a direction of its own. Checkpoints contain the bank, Z and the number of steps. The noise
-    depends on the seed and the number of training steps, so that it is the same after a resume and
-    in every process.
+    `instance_loss`, or `instance_nce_loss` with `noise`, plus `proximal * proximal_loss`, with the
+    bank as it was before the step. After that, in training only, the slots of the batch are
+    updated: `v <- normalise(m v + (1 - m) f)`. If an id is repeated, its last row counts. The bank
+    starts with random unit vectors, as in the public code, so that the first epoch draws every
+    instance in a direction of its own. Checkpoints contain the bank, Z and the number of steps. The
+    noise depends on the seed and the number of training steps, so that it is the same after a
+    resume and in every process.
 
     # Parameters
 
@@ -125,6 +145,8 @@ class InstanceDiscrimination(Objective):
         all M instances.
     reduction : `"mean"` or `"sum"` over the rows.
     seed : the seed of the noise.
+    proximal : the weight lambda of the proximal term, 0 or above. The public code has no such term,
+        and averages the rows of the bank instead, which is `momentum`.
     """
 
     min_pairs = 1  # The negatives come from the bank.
@@ -141,6 +163,7 @@ class InstanceDiscrimination(Objective):
         noise: Optional[int] = None,
         reduction: str = "mean",
         seed: int = 13370,
+        proximal: float = 0.0,
     ) -> None:
         super().__init__()
         self.instances = numerics.above_zero("instances", instances)
@@ -154,6 +177,7 @@ class InstanceDiscrimination(Objective):
         self.noise = noise
         self.reduction = numerics.scalar_reduction(reduction)
         self.seed = seed
+        self.proximal = numerics.at_least_zero("proximal", proximal)
         self.register_buffer(
             "bank", numerics.unit(torch.randn(instances, embedding_size))
         )  # (M, d)
@@ -180,6 +204,8 @@ class InstanceDiscrimination(Objective):
             loss = instance_loss(anchors, ids, self.bank, self.temperature, self.reduction)
         else:
             loss = self._estimated(anchors, ids, self.noise, generator)
+        if self.proximal:
+            loss = loss + self.proximal * proximal_loss(anchors, ids, self.bank, self.reduction)
         if self.training:  # Validation must change neither the bank nor the number of steps.
             self._steps_done.advance()
             self.update(anchors, ids)

@@ -1,6 +1,8 @@
 """The InfoNCE loss (van den Oord et al., 2018) and the N-pair loss (Sohn, 2016)."""
 
-from typing import Optional
+import math
+from itertools import combinations
+from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -8,11 +10,15 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import softplus
 
+from declutr.bridge.adamw import own_part
 from declutr.objectives import numerics
 from declutr.objectives.distances import off_diagonal
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import Objective, with_positives
 
 SIMILARITIES: tuple[str, ...] = ("dot", "cosine", "bilinear")
+PAIRS_OF_VIEWS = ("core_view", "full_graph")
+LARGEST_SCALE = 100.0
+"""The largest 1 / tau that a learnt temperature may reach (Radford et al., 2021, section 2.5)."""
 
 
 @numerics.full_precision
@@ -20,7 +26,7 @@ def info_nce(
     x: Tensor,
     y: Tensor,
     similarity: str = "dot",
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     symmetric: bool = False,
     negatives: Tensor | None = None,
     weight: Tensor | None = None,
@@ -39,7 +45,7 @@ def info_nce(
 
     x, y : raw rows `(N, d)`, of which row i of both belongs together.
     similarity : the similarity s: `"dot"`, `"cosine"`, or `"bilinear"`, which is x' `weight` y.
-    temperature : tau.
+    temperature : tau, a number or a tensor of one element.
     symmetric : whether to average the loss with that of exchanged `x` and `y`.
     negatives : additional candidates for the rows of `x`: `(M, d)`, the same for every row, or
         `(N, M, d)`, different ones for each row. They are not used with exchanged `x` and `y`.
@@ -81,7 +87,7 @@ def _with_negatives(
     logits: Tensor,
     x: Tensor,
     negatives: Tensor | None,
-    temperature: float,
+    temperature: float | Tensor,
     own_negative_logit: float,
 ) -> Tensor:
     """Append a column for each of the M negatives of a row to `logits` `(N, N)`."""
@@ -136,19 +142,24 @@ def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
 
 @Objective.register("info_nce")
 class InfoNCE(Objective):
-    """The InfoNCE loss of two views and, where given, hard negatives; see `info_nce`.
+    """The InfoNCE loss of two views or more and, where given, hard negatives; see `info_nce`.
 
     `forward` takes hard negatives `(M, d)` or `(N, M, d)` as its third argument.
 
     # Parameters
 
-    temperature : tau, above 0.
+    temperature : tau, above 0; with `learn_temperature`, its value before the first update.
     similarity : `"dot"`, `"cosine"`, or `"bilinear"` with a learnt matrix that starts as the
         identity.
     symmetric : whether to average both directions, as in CLIP.
     embedding_size : the width d of the views, for `"bilinear"` only.
     own_negative_logit : see `info_nce`. It only has an effect with negatives `(N, d)`.
     reduction : `"mean"` or `"sum"` over the rows.
+    learn_temperature : whether to learn log(1 / tau). Updates beyond that of `LARGEST_SCALE` are
+        cut off (Radford et al., 2021) by `follow_optimizer`, which the model calls.
+    views : `None` for the anchor and the mean of its positives. Otherwise each positive is a view
+        of its own, and the loss the mean over pairs of views: `"core_view"` of the anchor with each
+        other, `"full_graph"` of all views (CMC; Tian et al., 2020, which adds the pairs).
     """
 
     def __init__(
@@ -159,6 +170,8 @@ class InfoNCE(Objective):
         embedding_size: Optional[int] = None,
         own_negative_logit: float = 0.0,
         reduction: str = "mean",
+        learn_temperature: bool = False,
+        views: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.temperature = numerics.above_zero("temperature", temperature)
@@ -166,6 +179,7 @@ class InfoNCE(Objective):
         self.symmetric = symmetric
         self.own_negative_logit = own_negative_logit
         self.reduction = numerics.scalar_reduction(reduction)
+        self.views = views and numerics.one_of("views", views, PAIRS_OF_VIEWS)
         if (embedding_size is not None) != (similarity == "bilinear"):
             raise ConfigurationError(
                 "embedding_size is needed with similarity 'bilinear' and has no meaning otherwise; "
@@ -173,13 +187,50 @@ class InfoNCE(Objective):
             )
         self.embedding_size = embedding_size
         self.weight = None if embedding_size is None else Parameter(torch.eye(embedding_size))
+        log_scale = torch.tensor([-math.log(temperature)])  # torch shards no scalars
+        self.log_scale = Parameter(log_scale) if learn_temperature else None
+        if learn_temperature and temperature * LARGEST_SCALE < 1:
+            raise ConfigurationError(
+                f"A learnt temperature stays at {1 / LARGEST_SCALE} or above, got {temperature}."
+            )
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The names of the tensors that `forward` takes: positives as one view or as several."""
+        return with_positives(super().inputs, several=self.views is not None)
 
     def forward(
-        self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
+        self,
+        anchors: Tensor,
+        positives: Tensor | None = None,
+        negatives: Tensor | None = None,
+        positive_views: Tensor | None = None,
     ) -> Tensor:
+        temperature: float | Tensor = self.temperature
+        if self.log_scale is not None:
+            temperature = (-self.log_scale).exp()
+            self.last_metrics = {"temperature": temperature.detach()}
         own = self.own_negative_logit if negatives is not None else 0.0
-        settings = (self.similarity, self.temperature, self.symmetric)
-        return info_nce(anchors, positives, *settings, negatives, self.weight, own, self.reduction)
+        settings = (self.similarity, temperature, self.symmetric, negatives, self.weight, own)
+        if self.views is None:
+            assert positives is not None
+            return info_nce(anchors, positives, *settings, self.reduction)
+        assert positive_views is not None
+        views = [anchors, *positive_views.unbind(dim=1)]
+        pairs = list(combinations(views, 2))
+        pairs = pairs[: len(views) - 1] if self.views == "core_view" else pairs
+        losses = [info_nce(x, y, *settings, self.reduction) for x, y in pairs]
+        return torch.stack(losses).mean()
+
+    def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep a learnt temperature at `1 / LARGEST_SCALE` or above after updates."""
+        if self.log_scale is not None:
+            optimizer.register_step_post_hook(self._bound)
+
+    @torch.no_grad()
+    def _bound(self, *_: Any) -> None:
+        assert self.log_scale is not None
+        own_part(self.log_scale).clamp_(max=math.log(LARGEST_SCALE))
 
 
 @Objective.register("n_pair")

@@ -1,12 +1,16 @@
 """Prediction of the cluster assignments of the other view (SwAV; Caron et al., 2020)."""
 
+from collections.abc import Sequence
+from typing import Any, Optional
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from declutr.bridge.adamw import own_part
 from declutr.objectives import numerics
 from declutr.objectives.memories.momentum_contrast import KeyQueue
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import Objective, with_positives
 
 
 @torch.no_grad()
@@ -69,29 +73,76 @@ def swav_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    numerics.check_views(first, second)
-    numerics.check_width(first, prototypes)
+    settings, queues = (temperature, epsilon, iterations), (first_queue, second_queue)
     prototypes = numerics.unit(prototypes.to(first.dtype))
+    return multi_crop_swav_loss((first, second), prototypes, 2, *settings, queues, reduction)
+
+
+@numerics.full_precision
+def multi_crop_swav_loss(
+    views: Sequence[Tensor],
+    prototypes: Tensor,
+    assigned: int = 2,
+    temperature: float = 0.1,
+    epsilon: float = 0.05,
+    iterations: int = 3,
+    queues: Sequence[Tensor | None] | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Compute the SwAV loss of V views, of which the first A are assigned (multi-crop).
+
+    The loss of a row is `-mean_{i <= A} mean_{v != i} q_i log p_v`: every view predicts those
+    assignments that are not its own (Caron et al., 2020, section 3.2; means as in its code).
+
+    # Parameters
+
+    views : V raw views `(N, d)`, the large crops first; they are L2-normalised here.
+    prototypes : prototypes `(K, d)` of length 1, which get a gradient through p.
+    assigned : A, from 1 to V.
+    temperature, epsilon, iterations, reduction : see `swav_loss`.
+    queues : raw earlier rows `(Q, d)`, or `None`, of each of the A views; see `swav_loss`.
+
+    # Raises
+
+    `ValueError` : if views or shapes do not fit, or the reduction is unknown.
+    """
+    if not 1 <= assigned <= len(views) or len(views) < 2:
+        raise ValueError(
+            f"Expected 2 or more views, of which {assigned} are assigned, got {len(views)}. Raise "
+            "num_positives of the reader, or lower assigned_views."
+        )
+    numerics.check_width(views[0], prototypes)
     logs, assignments = [], []
-    for view, queue in ((first, first_queue), (second, second_queue)):
+    for number, view in enumerate(views):
+        numerics.check_views(views[0], view)
         scores = numerics.unit(view) @ prototypes.T  # (N, K)
         logs.append(log_softmax(scores / temperature, dim=1))
-        together = scores.detach()
+        if number >= assigned:
+            continue
+        queue = queues[number] if queues else None
         if queue is not None:
             earlier = numerics.unit(queue.detach().to(view.dtype))
-            together = torch.cat([earlier @ prototypes.detach().T, together])  # (Q + N, K)
-        assigned = sinkhorn_assignments(together, epsilon, iterations)
-        assignments.append(assigned[assigned.size(0) - view.size(0) :])
-    terms = -(assignments[1] * logs[0] + assignments[0] * logs[1]).sum(dim=1) / 2
-    return numerics.reduced(terms, reduction, first, second)
+            scores = torch.cat([earlier @ prototypes.detach().T, scores])  # (Q + N, K)
+        assignment = sinkhorn_assignments(scores, epsilon, iterations)
+        assignments.append(assignment[assignment.size(0) - view.size(0) :])
+    terms = [
+        -(assignment * log).sum(dim=1)
+        for own, assignment in enumerate(assignments)
+        for other, log in enumerate(logs)
+        if other != own
+    ]
+    return numerics.reduced(torch.stack(terms).mean(dim=0), reduction, *views)
 
 
 @Objective.register("swav")
 class SwappedPrediction(Objective):
     """The SwAV loss with learnt prototypes and, optionally, a queue of earlier rows of each view.
 
-    The function is `swav_loss`. A queue is only used once it is full, as in the public code.
-    Prototypes and queues are saved in checkpoints. Only the directions of prototypes matter.
+    The function is `multi_crop_swav_loss`. A queue is only used once it is full, as in the public
+    code. Prototypes and queues are saved in checkpoints. `renormalise` and `frozen_steps` work
+    through `follow_optimizer`, which the model calls. The gradient of frozen prototypes is zero, so
+    that processes can exchange it and clipping does not count it. It is removed before the update,
+    as in the public code: the optimizer neither decays them nor keeps moments of them.
 
     # Parameters
 
@@ -101,8 +152,15 @@ class SwappedPrediction(Objective):
     temperature : the temperature of the predictions, above 0.
     epsilon : the entropy of the assignments, above 0; the smaller it is, the harder they are.
     iterations : the number of iterations of Sinkhorn-Knopp, 1 or more.
-    queue_size : the number of earlier rows of each view; 0 for no queue.
+    queue_size : the number of earlier rows of each view that is assigned; 0 for no queue.
     reduction : `"mean"` or `"sum"` over the rows.
+    assigned_views : `None` for two views, the anchor and the mean of its positives. A number A
+        makes each positive a view of its own after the anchor, and assigns the first A views; the
+        others only predict, as the small crops of the paper.
+    renormalise : True scales prototypes to length 1 after every update, and does not take the part
+        along them out of their gradient, as in the public code. With False their length does not
+        matter to the loss, but grows, and the longer they are, the less an update turns them.
+    frozen_steps : the number of updates from the first on that leave the prototypes as they are.
     """
 
     def __init__(
@@ -114,29 +172,79 @@ class SwappedPrediction(Objective):
         iterations: int = 3,
         queue_size: int = 0,
         reduction: str = "mean",
+        assigned_views: Optional[int] = None,
+        renormalise: bool = False,
+        frozen_steps: int = 0,
     ) -> None:
         super().__init__()
         self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
         numerics.at_least_zero("queue_size", queue_size)
         start = torch.randn(numerics.above_zero("prototypes", prototypes), embedding_size)
         self.prototypes = torch.nn.Parameter(numerics.unit(start))  # (K, d)
-        self.first_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
-        self.second_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
+        self.assigned_views = assigned_views
+        self._assigned = 2 if assigned_views is None else assigned_views
+        more = range(3, numerics.above_zero("assigned_views", self._assigned) + 1)
+        # Checkpoints of earlier releases have the first two.
+        self._queues = ["first_queue", "second_queue", *(f"queue_{n}" for n in more)]
+        for name in self._queues[: self._assigned]:
+            setattr(self, name, KeyQueue(queue_size, embedding_size) if queue_size else None)
         self.temperature = numerics.above_zero("temperature", temperature)
         self.epsilon = numerics.above_zero("epsilon", epsilon)
         self.iterations = numerics.above_zero("iterations", iterations)
         self.reduction = numerics.scalar_reduction(reduction)
+        self.renormalise = renormalise
+        self.frozen_steps = numerics.at_least_zero("frozen_steps", frozen_steps)
+        self._updates = numerics.HostCount(self, "updates") if frozen_steps else None
+        self._follows = False
 
-    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The names of the tensors that `forward` takes: positives as one view or as several."""
+        return with_positives(super().inputs, several=self.assigned_views is not None)
+
+    @numerics.full_precision
+    def forward(
+        self,
+        anchors: Tensor,
+        positives: Tensor | None = None,
+        positive_views: Tensor | None = None,
+    ) -> Tensor:
+        others = [positives] if positive_views is None else positive_views.unbind(dim=1)
+        views = [anchors, *(view for view in others if view is not None)]
+        queues: list[Any] = [getattr(self, name) for name in self._queues[: self._assigned]]
+        full = [queue.rows(False) if queue and queue.full else None for queue in queues]
         settings = (self.temperature, self.epsilon, self.iterations)
-        queues = (_rows_if_full(self.first_queue), _rows_if_full(self.second_queue))
-        loss = swav_loss(anchors, positives, self.prototypes, *settings, *queues, self.reduction)
+        prototypes = self.prototypes.to(anchors.dtype)
+        lengths = torch.linalg.vector_norm(prototypes, dim=1, keepdim=True).clamp_min(1e-12)
+        prototypes = prototypes / (lengths.detach() if self.renormalise else lengths)
+        prototypes = prototypes.detach() if self._frozen else prototypes
+        arguments = views, prototypes, self._assigned, *settings, full, self.reduction
+        loss = multi_crop_swav_loss(*arguments)
         if self.training:  # Validation must not change the queues.
-            for queue, view in ((self.first_queue, anchors), (self.second_queue, positives)):
-                if queue is not None:
-                    queue.enqueue(view)
-        return loss
+            for queue, view in zip(filter(None, queues), views, strict=False):
+                queue.enqueue(view)
+        return loss + numerics.nothing(self.prototypes) if self._frozen else loss
 
+    def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Freeze and renormalise the prototypes at the updates of an optimizer."""
+        self._follows = True
+        optimizer.register_step_pre_hook(self._before_update)
+        optimizer.register_step_post_hook(self._after_update)
 
-def _rows_if_full(queue: KeyQueue | None) -> Tensor | None:
-    return queue.rows(only_valid=False) if queue is not None and queue.full else None
+    def _before_update(self, *_: Any) -> None:
+        if self._frozen:
+            self.prototypes.grad = None
+
+    @torch.no_grad()
+    def _after_update(self, *_: Any) -> None:
+        if self.renormalise and not self._frozen:
+            rows = own_part(self.prototypes)
+            rows.copy_(numerics.unit(rows))
+        if self._updates is not None:
+            self._updates.advance()
+
+    @property
+    def _frozen(self) -> bool:
+        """Whether the next update leaves the prototypes as they are."""
+        count = self._updates
+        return self._follows and count is not None and count.value < self.frozen_steps

@@ -14,9 +14,17 @@ from declutr.objectives.memories.instance_bank import (
     estimated_log_normaliser,
     instance_loss,
     instance_nce_loss,
+    proximal_loss,
 )
 from tests.objectives import laws
-from tests.objectives.oracles import assert_reductions, cosine, drawn, log_sum_exp, normal
+from tests.objectives.oracles import (
+    assert_reductions,
+    cosine,
+    drawn,
+    log_sum_exp,
+    normal,
+    squared_distance,
+)
 
 BATCHES: dict[str, Any] = {
     "n": integers(1, 6), "size": integers(1, 9), "tau": sampled_from([0.07, 1.0])
@@ -61,6 +69,21 @@ def test_nce_equals_the_formula_in_loops(
     ]
     given = features, ids, bank, drawn, log_normaliser, tau
     assert_reductions(lambda reduction: instance_nce_loss(*given, reduction), terms)
+
+
+@drawn(15, n=integers(1, 5))
+def test_the_proximal_term_equals_the_formula_in_loops(n: int, seed: int) -> None:
+    features, ids, bank, _ = batch(n, 4, seed)
+    terms = [
+        squared_distance(row / row.norm(), bank[i] / bank[i].norm())
+        for row, i in zip(features, ids.tolist(), strict=True)
+    ]
+    assert_reductions(lambda reduction: proximal_loss(features, ids, bank, reduction), terms)
+    objective = InstanceDiscrimination(4, 3, proximal=30.0).double().eval()
+    expected = instance_loss(features, ids, objective.bank)
+    expected = expected + 30 * proximal_loss(features, ids, objective.bank)
+    assert objective(features, ids).item() == pytest.approx(expected.item())
+    laws.assert_gradients(lambda x: proximal_loss(x, ids, bank), features)
 
 
 def test_nce_has_the_gradient_of_the_softmax_with_much_noise() -> None:

@@ -87,6 +87,58 @@ def test_equals_loops(
     assert both.item() == pytest.approx((mean(terms) + mean(back)) / 2, rel=1e-9, abs=1e-9)
 
 
+@drawn(15, n=integers(1, 4), several=integers(1, 3), symmetric=sampled_from([False, True]))
+def test_several_views_equal_loops(n: int, several: int, seed: int, symmetric: bool) -> None:
+    anchors, others = normal(n, 3, seed=seed), normal(n, several, 3, seed=seed + 1)
+    views = [anchors, *others.unbind(1)]
+
+    def score(a: Tensor, b: Tensor) -> float:
+        return cosine(a, b) / 0.2
+
+    def loss(x: Tensor, y: Tensor) -> float:
+        both = mean(naive(x, y, score, None)), mean(naive(y, x, score, None))
+        return sum(both) / 2 if symmetric else both[0]
+
+    pairs = [(i, j) for j in range(several + 1) for i in range(j)]
+    for name, chosen in (("full_graph", pairs), ("core_view", [p for p in pairs if p[0] == 0])):
+        objective = InfoNCE(0.2, "cosine", symmetric, views=name)
+        assert objective.inputs == {"anchors": True, "positive_views": True, "negatives": False}
+        expected = mean([loss(views[i], views[j]) for i, j in chosen])
+        found = objective(anchors, positive_views=others).item()
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_a_learnt_temperature_equals_a_loop_and_stays_in_bounds() -> None:
+    """By hand: the gradient of log(1 / tau), and steps beyond the bound and back."""
+    x, y = normal(4, 3), normal(4, 3, seed=1)
+    objective = InfoNCE(0.07, "cosine", symmetric=True, learn_temperature=True).double()
+    scale = objective.log_scale
+    assert scale is not None and scale.exp().item() == pytest.approx(1 / 0.07, rel=1e-6)
+
+    def loss(log_scale: float) -> float:
+        def score(a: Tensor, b: Tensor) -> float:
+            return cosine(a, b) * math.exp(log_scale)
+
+        return (mean(naive(x, y, score, None)) + mean(naive(y, x, score, None))) / 2
+
+    found = objective(x, y)
+    found.backward()
+    start, h = scale.item(), 1e-5
+    assert found.item() == pytest.approx(loss(start), rel=1e-9)
+    slope = (loss(start + h) - loss(start - h)) / (2 * h)
+    assert scale.grad is not None and scale.grad.item() == pytest.approx(slope, rel=1e-6)
+    assert objective.last_metrics["temperature"].item() == pytest.approx(0.07)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=1.0)
+    objective.follow_optimizer(optimizer)
+    for gradient, expected in ((-9.0, math.log(100)), (0.5, math.log(100) - 0.5)):
+        scale.grad = torch.tensor([gradient]).double()
+        optimizer.step()
+        assert scale.item() == pytest.approx(expected)
+    other = InfoNCE(0.05, "cosine", symmetric=True, learn_temperature=True).double()
+    other.load_state_dict(objective.state_dict())
+    assert torch.equal(other(x, y), objective(x, y))
+
+
 @drawn(30, n=integers(2, 8))
 def test_n_pair_is_info_nce_of_dot_products(n: int, seed: int) -> None:
     x, y = normal(n, 3, seed=seed), normal(n, 3, seed=seed + 1)
