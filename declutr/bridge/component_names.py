@@ -104,6 +104,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
         "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
+        "cpc": "declutr.objectives.pairs.predictive_coding:PredictiveCoding",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
         "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",

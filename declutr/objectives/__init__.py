@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from declutr.objectives.pairs.info_nce import *
     from declutr.objectives.pairs.metric_learning import *
     from declutr.objectives.pairs.noise_contrastive import *
+    from declutr.objectives.pairs.predictive_coding import *
     from declutr.objectives.pairs.quick_thoughts import *
     from declutr.objectives.pairs.sentence_bert import *
     from declutr.objectives.pairs.triplet import *
@@ -60,6 +61,7 @@ _NAMES = {
         "lifted_structured_loss soft_nearest_neighbour_loss"
     ),
     "pairs.noise_contrastive": "NoiseContrastive nce_loss",
+    "pairs.predictive_coding": "PredictiveCoding cpc_loss",
     "pairs.quick_thoughts": "QuickThoughts quick_thoughts_loss",
     "pairs.sentence_bert": (
         "CosineRegression PairSoftmax cosine_regression_loss pair_logits pair_softmax_loss"
