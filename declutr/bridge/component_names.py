@@ -27,6 +27,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "declutr": "declutr.data.span_reader:DeCLUTRDatasetReader",
         "glue": "declutr.task_models.glue.reader:GlueReader",
         "image_text": "declutr.task_models.image_text.reader:ImageTextReader",
+        "semi_supervised": "declutr.task_models.glue.semi_supervised:SemiSupervisedReader",
         "sentences": "declutr.data.sentence_reader:SentenceReader",
         "text_lines": "declutr.task_models.text_vae.reader:TextLinesReader",
         "text_pairs": "declutr.data.pair_reader:TextPairReader",
@@ -38,6 +39,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "declutr": "declutr.pretrained_parts.tokens:TrainedTokenizer",
     },
     "allennlp.models.model:Model": {
+        "consistency": "declutr.models.consistency:ConsistencyModel",
         "declutr": "declutr.models.declutr:DeCLUTR",
         "image_text": "declutr.task_models.image_text.model:ImageText",
         "reclaim": "declutr.models.reclaim.model:ReclaimModel",

@@ -12,6 +12,7 @@ import declutr.components  # finds objectives and miners by their registered nam
 from declutr.system import attributes_on_demand
 
 if TYPE_CHECKING:
+    from declutr.objectives.consistency import *
     from declutr.objectives.distances import *
     from declutr.objectives.library.pytorch_metric_learning import *
     from declutr.objectives.memories.cross_batch_memory import *
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from declutr.objectives.without_negatives.swapped_prediction import *
 
 _NAMES = {
-    "distances": "jensen_shannon",
+    "consistency": "annealed_cross_entropy annealing_threshold sharpened_divergence",
+    "distances": "jensen_shannon jensen_shannon_of_views",
     "library.pytorch_metric_learning": (
         "PairMarginMiner PytorchMetricLearning PytorchMetricLearningMiner"
     ),

@@ -1,6 +1,7 @@
 """Distances between embeddings, and a divergence between predictions."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -83,15 +84,33 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") 
 
     `ValueError` : if the predictions are not both `(N, C)` or the reduction is unknown.
     """
-    if logits_p.shape != logits_q.shape or logits_p.dim() != 2:
+    return jensen_shannon_of_views([logits_p, logits_q], reduction)
+
+
+@full_precision
+def jensen_shannon_of_views(logits: Sequence[Tensor], reduction: str = "mean") -> Tensor:
+    """Compute the Jensen-Shannon divergence of V predictions over C classes, in nats.
+
+    The divergence is the mean over v of `KL(P_v || M)`, M the mean of all P_v; it lies in
+    [0, log V] (Shen et al., 2020, section 3.3, for a text and V - 1 cuts of it).
+
+    # Parameters
+
+    logits : V scores `(N, C)`; `-inf` rules a class out.
+    reduction : `"mean"`, `"sum"` or `"none"` over the N divergences.
+
+    # Raises
+
+    `ValueError` : if the predictions are not all `(N, C)` or the reduction is unknown.
+    """
+    shapes = [tuple(view.shape) for view in logits]
+    if len(set(shapes)) != 1 or len(shapes[0]) != 2:
         raise ValueError(
-            "Expected two predictions (N, C) of the same shape, got "
-            f"{tuple(logits_p.shape)} and {tuple(logits_q.shape)}."
+            f"Expected predictions (N, C) of the same shape, got {' and '.join(map(str, shapes))}."
         )
     # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
     # logarithm instead, a quarter of the lowest so that sums do not overflow.
-    logs = (log_softmax(logits, dim=1) for logits in (logits_p, logits_q))
-    log_p, log_q = (log.clamp_min(torch.finfo(log.dtype).min / 4) for log in logs)
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)  # (N, C)
-    return reduced(terms.sum(dim=1) / 2, reduction, logits_p, logits_q)
+    logs = log_softmax(torch.stack(list(logits)), dim=2)  # (V, N, C)
+    logs = logs.clamp_min(torch.finfo(logs.dtype).min / 4)
+    terms = logs.exp() * (logs - (logs.logsumexp(dim=0) - math.log(len(logs))))
+    return reduced(terms.sum(dim=2).mean(dim=0), reduction, *logits)
