@@ -106,7 +106,8 @@ def jensen_shannon_of_views(logits: Sequence[Tensor], reduction: str = "mean") -
     shapes = [tuple(view.shape) for view in logits]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2:
         raise ValueError(
-            f"Expected predictions (N, C) of the same shape, got {' and '.join(map(str, shapes))}."
+            f"Expected two predictions (N, C) of the same shape, or more, got "
+            f"{' and '.join(map(str, shapes))}."
         )
     # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
     # logarithm instead, a quarter of the lowest so that sums do not overflow.

@@ -1,5 +1,6 @@
 """The DatasetReader "semi_supervised": labelled texts, unlabelled ones beside them, and views."""
 
+import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
@@ -11,6 +12,7 @@ from allennlp.data.fields import ListField
 
 from declutr.archives.safety.building import is_untrusted
 from declutr.data.augmentations import Augmentation
+from declutr.data.reader_keys import require_known_keys
 from declutr.sampling.document_selection import all_rows, shuffled
 from declutr.sampling.row_draws import document_rng
 from declutr.task_models.glue.labelled_rows import LabelledRow
@@ -67,6 +69,9 @@ class SemiSupervisedReader(GlueReader):
         seed: int = 13370,
         **others: Any,
     ) -> None:
+        known = inspect.signature(GlueReader).parameters
+        unknown = {key: value for key, value in others.items() if key not in known}
+        require_known_keys(type(self), GlueReader, unknown)
         super().__init__(tokenizer, token_indexers, **others)
         if views < 0 or unlabelled < 0:
             raise ConfigurationError(
