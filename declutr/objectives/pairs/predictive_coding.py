@@ -76,11 +76,12 @@ class PredictiveCoding(Objective):
     embedded by the encoder, as z.
 
     A sentence is the next one if its id is the next number and its document the same. The objective
-    needs a dataset reader of sentences with ids, and a data loader with `consecutive`; contexts
-    begin with the batch. If no two sentences of a batch follow each other, the loss is 0, and so
-    are all gradients. The metric `with_next` is the share of pairs of a sentence and a step ahead
-    that have a target in the batch, and `prediction_accuracy` the share of these targets that have
-    the highest score of all sentences.
+    needs a dataset reader of sentences with ids, and a data loader with `consecutive`. A context
+    begins with its document, with the batch, or with the next window of `max_context` sentences of
+    the batch, whichever comes last; predictions cross windows. If no two sentences of a batch
+    follow each other, the loss is 0, and so are all gradients. The metric `with_next` is the share
+    of pairs of a sentence and a step ahead that have a target in the batch, and
+    `prediction_accuracy` the share of these targets that have the highest score of all sentences.
 
     # Parameters
 
@@ -88,11 +89,12 @@ class PredictiveCoding(Objective):
     context_size : the width m of contexts, by default d (the paper has 2,400 for both).
     steps : the number K of sentences ahead that are predicted; 3 in the paper's experiments on
         text.
+    max_context : the largest number of sentences in a context. The GRU takes as many steps.
     reduction : `"mean"` or `"sum"` over the pairs of a sentence and a step ahead.
 
     # Raises
 
-    `ConfigurationError` : if a size or `steps` is not above 0.
+    `ConfigurationError` : if a size, `steps` or `max_context` is not above 0.
     """
 
     def __init__(
@@ -100,12 +102,14 @@ class PredictiveCoding(Objective):
         embedding_size: int,
         context_size: int | None = None,
         steps: int = 3,
+        max_context: int = 32,
         reduction: str = "mean",
     ) -> None:
         super().__init__()
         self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
         width = embedding_size if context_size is None else context_size
         numerics.above_zero("context_size", width)
+        self.max_context = numerics.above_zero("max_context", max_context)
         self.consecutive = self.min_pairs = numerics.above_zero("steps", steps) + 1
         self.recurrence = torch.nn.GRUCell(embedding_size, width)
         bound = 1 / math.sqrt(width)  # as torch.nn.Linear begins
@@ -149,18 +153,26 @@ class PredictiveCoding(Objective):
         return numerics.reduced_where(kept, terms, self.reduction)
 
     def contexts(self, embeddings: Tensor, begins: Tensor) -> Tensor:
-        """Return the contexts `(N, m)`: the states of the GRU, which begins anew where told.
+        """Return the contexts `(N, m)`: states of the GRU, which begins anew where told.
+
+        It also does every `max_context` rows.
 
         # Parameters
 
         embeddings : embeddings `(N, d)`, in the order of the sentences.
         begins : a mask `(N,)`, True at sentences that do not follow the one before.
         """
-        # One step a sentence for any number of documents, whose lengths the host need not know.
-        kept = (~begins).to(embeddings.dtype).unsqueeze(1)  # (N, 1)
-        state = embeddings.new_zeros(1, self.recurrence.hidden_size)
+        count = len(embeddings)
+        length = min(self.max_context, count)
+        missing = -count % length
+        # Windows (T, B, ...) side by side take T steps, and the host need not know any length.
+        rows, kept = (
+            torch.nn.functional.pad(values, (0, 0, 0, missing)).unflatten(0, (-1, length))
+            for values in (embeddings, (~begins).to(embeddings.dtype).unsqueeze(1))
+        )
+        state = embeddings.new_zeros(len(rows), self.recurrence.hidden_size)
         states = []
-        for row, keep in zip(embeddings.split(1), kept.split(1), strict=True):
+        for row, keep in zip(rows.unbind(dim=1), kept.unbind(dim=1), strict=True):
             state = self.recurrence(row, state * keep)
             states.append(state)
-        return torch.cat(states)
+        return torch.stack(states, dim=1).flatten(0, 1)[:count]
