@@ -16,7 +16,7 @@ from declutr.models.task_model_wrapper import TaskModelWrapper
 from declutr.models.views import Views
 from declutr.modules.text_batches import flat, text_fields
 from declutr.objectives import consistency, numerics
-from declutr.objectives.distances import jensen_shannon_of_views
+from declutr.objectives.distances import jensen_shannon
 from declutr.system import raised_as
 from declutr.system.distributed import all_reduced, world_size
 
@@ -197,7 +197,7 @@ class ConsistencyModel(TaskModelWrapper):
 
     def _divergence_of(self, logits: Tensor, views: list[Tensor]) -> Tensor:
         if self._divergence == "jensen_shannon":
-            return jensen_shannon_of_views([logits, *views])
+            return jensen_shannon(logits, views[0], more=views[1:])
         settings = self._temperature, self._confidence
         each = [consistency.sharpened_divergence(logits, view, *settings) for view in views]
         return torch.stack(each).mean()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "consistency": "annealed_cross_entropy annealing_threshold sharpened_divergence",
-    "distances": "jensen_shannon jensen_shannon_of_views",
+    "distances": "jensen_shannon",
     "library.pytorch_metric_learning": (
         "PairMarginMiner PytorchMetricLearning PytorchMetricLearningMiner"
     ),

@@ -1,7 +1,7 @@
 """Losses of classifiers whose predictions are to be the same for all views of a text (UDA).
 
 The source is "Unsupervised Data Augmentation for Consistency Training" (Xie et al., 2020). The
-divergence of Cutoff (Shen et al., 2020) is `declutr.objectives.distances.jensen_shannon_of_views`.
+divergence of Cutoff (Shen et al., 2020) is `declutr.objectives.distances.jensen_shannon`.
 """
 
 import math
