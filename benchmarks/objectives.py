@@ -68,6 +68,7 @@ CASES = {
     "scd": Case({"type": "scd"}, (WIDTH, WIDTH, 4096, 4096)),
     "align_uniform": Case({"type": "align_uniform"}),
     "quick_thoughts": Case({"type": "quick_thoughts"}, given=("ids", "documents")),
+    "cpc": Case({"type": "cpc", "embedding_size": WIDTH}, (WIDTH,), given=("ids", "documents")),
     "is_bert": Case({"type": "is_bert"}, (WIDTH,), tokens=True),
     "instance_discrimination": Case(
         {"type": "instance_discrimination", **_INSTANCES}, (PROJECTED,), given=("ids",)

@@ -87,6 +87,8 @@ class RecipeData:
         augmentation = config["dataset_reader"].get("augmentation", {})
         if augmentation.get("type") == "eda":  # WordNet is not there
             augmentation["synonyms"] = str(self._folder / "synonyms.tsv")
+        if "unlabelled" in config["dataset_reader"]:  # as many texts without a label as with one
+            config["dataset_reader"]["label_fraction"] = 0.5
         for callback in config["trainer"]["callbacks"]:
             if "data" in callback:
                 callback["data"] = str(self._folder / "SentEval")
@@ -109,7 +111,7 @@ class RecipeData:
             return self._table_for(reader)
         if reader["type"] == "image_text":
             return self._folder / "captions.jsonl"
-        if reader["type"] == "glue":
+        if reader["type"] in ("glue", "semi_supervised"):
             return self._glue_file_for(reader)
         name = "documents.txt" if reader["type"] == "declutr" else "sentences.txt"
         return self._folder / name

@@ -105,6 +105,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
+        *("cpc", "cutoff_classifier", "uda"),
     }
 
 

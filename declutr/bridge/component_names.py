@@ -27,6 +27,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "declutr": "declutr.data.span_reader:DeCLUTRDatasetReader",
         "glue": "declutr.task_models.glue.reader:GlueReader",
         "image_text": "declutr.task_models.image_text.reader:ImageTextReader",
+        "semi_supervised": "declutr.task_models.glue.semi_supervised:SemiSupervisedReader",
         "sentences": "declutr.data.sentence_reader:SentenceReader",
         "text_lines": "declutr.task_models.text_vae.reader:TextLinesReader",
         "text_pairs": "declutr.data.pair_reader:TextPairReader",
@@ -38,6 +39,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "declutr": "declutr.pretrained_parts.tokens:TrainedTokenizer",
     },
     "allennlp.models.model:Model": {
+        "consistency": "declutr.models.consistency:ConsistencyModel",
         "declutr": "declutr.models.declutr:DeCLUTR",
         "image_text": "declutr.task_models.image_text.model:ImageText",
         "reclaim": "declutr.models.reclaim.model:ReclaimModel",
@@ -104,6 +106,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
         "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
+        "cpc": "declutr.objectives.pairs.predictive_coding:PredictiveCoding",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
         "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",

@@ -3,7 +3,7 @@
 from typing import Optional
 
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import TextField
+from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
@@ -46,5 +46,6 @@ class NumberedTextsReader(DatasetReader):
 
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():
-            if isinstance(field, TextField):
-                field.token_indexers = self._token_indexers
+            for text in field.field_list if isinstance(field, ListField) else [field]:
+                if isinstance(text, TextField):
+                    text.token_indexers = self._token_indexers

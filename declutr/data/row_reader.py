@@ -1,6 +1,5 @@
 """The base class of the package's DatasetReaders: rows at a path, and views made of them."""
 
-import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from declutr.archives.safety.building import is_untrusted
 from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
+from declutr.data.reader_keys import require_known_keys
 from declutr.system import raised_as
 
 if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is read.
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is 
 logger = logging.getLogger(__name__)
 
 _MAX_WORKERS = 256
-_NO_KEYS = ("self", "others", "unknown", "serialization_dir")  # parameters that are no keys
 
 
 class RowReader(DatasetReader):
@@ -76,16 +75,7 @@ class RowReader(DatasetReader):
         serialization_dir: Optional[str] = None,
         **unknown: Any,
     ) -> None:
-        if unknown:  # AllenNLP raises this itself for a class without `**kwargs`.
-            own = inspect.signature(type(self).__init__).parameters
-            shared = inspect.signature(RowReader.__init__).parameters
-            known = dict.fromkeys([*own, *shared])
-            from declutr.system.nearest import of_wrong_keys
-
-            told = of_wrong_keys(unknown, [key for key in known if key not in _NO_KEYS])
-            raise ConfigurationError(
-                f"Extra parameters passed to {type(self).__name__}: {unknown}. {told}"
-            )
+        require_known_keys(type(self), RowReader, unknown)
         sharding = {"manual_distributed_sharding": True, "manual_multiprocess_sharding": True}
         super().__init__(max_instances, serialization_dir=serialization_dir, **sharding)
         self._tokenizer = tokenizer or WhitespaceTokenizer()

@@ -12,7 +12,7 @@ from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
-from declutr.models import NonFiniteLoss, RecordedModel, parts
+from declutr.models import NonFiniteLoss, RecordedModel, parts, trainer_data
 from declutr.models.encoding import Encoders, Encoding
 from declutr.models.views import SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
@@ -186,12 +186,13 @@ class DeCLUTR(RecordedModel):
         # Raises
 
         `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
-            data have more instances than the memory bank has places for, or a momentum encoder is
-            combined with a sharded model.
+            data have more instances than the memory bank has places for, or too few sentences that
+            follow each other, or a momentum encoder is combined with a sharded model.
         """
-        parts.require_room(self._loss, trainer.data_loader)
+        trainer_data.require_room(self._loss, trainer.data_loader)
         if self.contrastive:
-            parts.require_validation_loss(trainer)
+            trainer_data.require_consecutive(self._loss, trainer.data_loader)
+            trainer_data.require_validation_loss(trainer)
         if self._loss is not None:
             self._loss.follow_optimizer(trainer.optimizer)
         if self._momentum_encoder is None:

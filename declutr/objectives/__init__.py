@@ -12,6 +12,7 @@ import declutr.components  # finds objectives and miners by their registered nam
 from declutr.system import attributes_on_demand
 
 if TYPE_CHECKING:
+    from declutr.objectives.consistency import *
     from declutr.objectives.distances import *
     from declutr.objectives.library.pytorch_metric_learning import *
     from declutr.objectives.memories.cross_batch_memory import *
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from declutr.objectives.pairs.info_nce import *
     from declutr.objectives.pairs.metric_learning import *
     from declutr.objectives.pairs.noise_contrastive import *
+    from declutr.objectives.pairs.predictive_coding import *
     from declutr.objectives.pairs.quick_thoughts import *
     from declutr.objectives.pairs.sentence_bert import *
     from declutr.objectives.pairs.triplet import *
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from declutr.objectives.without_negatives.swapped_prediction import *
 
 _NAMES = {
+    "consistency": "annealed_cross_entropy annealing_threshold sharpened_divergence",
     "distances": "jensen_shannon",
     "library.pytorch_metric_learning": (
         "PairMarginMiner PytorchMetricLearning PytorchMetricLearningMiner"
@@ -62,6 +65,7 @@ _NAMES = {
         "lifted_structured_loss soft_nearest_neighbour_loss"
     ),
     "pairs.noise_contrastive": "NoiseContrastive nce_loss",
+    "pairs.predictive_coding": "PredictiveCoding cpc_loss",
     "pairs.quick_thoughts": "QuickThoughts quick_thoughts_loss",
     "pairs.sentence_bert": (
         "CosineRegression PairSoftmax cosine_regression_loss pair_logits pair_softmax_loss"

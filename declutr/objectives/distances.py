@@ -1,6 +1,7 @@
 """Distances between embeddings, and a divergence between predictions."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -66,32 +67,36 @@ def off_diagonal(square: Tensor) -> Tensor:
 
 
 @full_precision
-def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") -> Tensor:
-    """Compute the Jensen-Shannon divergence of two predictions over C classes, in nats.
+def jensen_shannon(
+    logits_p: Tensor, logits_q: Tensor, reduction: str = "mean", more: Sequence[Tensor] = ()
+) -> Tensor:
+    """Compute the Jensen-Shannon divergence of two predictions, or more, over C classes, in nats.
 
-    The divergence is `KL(P || M) / 2 + KL(Q || M) / 2` with `M = (P + Q) / 2`. It is symmetric and
-    lies in [0, log 2]. It is the consistency term of cutoff, between the predictions for a text and
-    for the same text with parts cut out (Shen et al., 2020, section 3.3). The public code computes
-    `KL(M || P) / 2 + KL(M || Q) / 2` instead, which has no upper bound.
+    The divergence is `KL(P || M) / 2 + KL(Q || M) / 2` with `M = (P + Q) / 2`; of V predictions it
+    is the mean of all `KL(P_v || M)`, M their mean. It is symmetric and lies in [0, log V]. It is
+    the consistency term of cutoff, between the predictions for a text and for the same text with
+    parts cut out (Shen et al., 2020, section 3.3). The public code computes `KL(M || P) / 2 +
+    KL(M || Q) / 2` instead, which has no upper bound.
 
     # Parameters
 
     logits_p, logits_q : scores `(N, C)`; `-inf` rules a class out.
     reduction : `"mean"`, `"sum"` or `"none"` over the N divergences.
+    more : further predictions, scores `(N, C)` each.
 
     # Raises
 
-    `ValueError` : if the predictions are not both `(N, C)` or the reduction is unknown.
+    `ValueError` : if the predictions are not all `(N, C)` or the reduction is unknown.
     """
-    if logits_p.shape != logits_q.shape or logits_p.dim() != 2:
+    views = [logits_p, logits_q, *more]
+    if any(view.shape != logits_p.shape or view.dim() != 2 for view in views):
         raise ValueError(
-            "Expected two predictions (N, C) of the same shape, got "
-            f"{tuple(logits_p.shape)} and {tuple(logits_q.shape)}."
+            "Expected two predictions (N, C) of the same shape, or more, got "
+            f"{' and '.join(str(tuple(view.shape)) for view in views)}."
         )
     # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
     # logarithm instead, a quarter of the lowest so that sums do not overflow.
-    logs = (log_softmax(logits, dim=1) for logits in (logits_p, logits_q))
-    log_p, log_q = (log.clamp_min(torch.finfo(log.dtype).min / 4) for log in logs)
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)  # (N, C)
-    return reduced(terms.sum(dim=1) / 2, reduction, logits_p, logits_q)
+    logs = log_softmax(torch.stack(views), dim=2)  # (V, N, C)
+    logs = logs.clamp_min(torch.finfo(logs.dtype).min / 4)
+    terms = logs.exp() * (logs - (logs.logsumexp(dim=0) - math.log(len(views))))
+    return reduced(terms.sum(dim=2).mean(dim=0), reduction, *views)

@@ -78,6 +78,9 @@ class Objective(torch.nn.Module, Registrable):
     min_pairs: int = 2
     """The smallest number of pairs in a batch that the loss can learn from."""
 
+    consecutive: int = 1
+    """The number of rows of one document that must follow each other for a loss."""
+
     embedding_size: int | None = None
     """The width d of the views if the objective was configured with one; the model checks it."""
 

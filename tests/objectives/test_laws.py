@@ -39,6 +39,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("contrastive", {"margin": 2.5}, {}),
     ("contrastive", {**UNIT, "reduction": "sum"}, {"labels": CLASSES}),
     ("cosine_regression", {}, {"labels": torch.linspace(-1, 1, ROWS)}),
+    ("cpc", {"embedding_size": WIDTH, "context_size": 3}, {**IDS, **DOCUMENTS}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 20}, {}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 12}, {}),
     ("debiased_contrastive", {}, {}),
@@ -96,7 +97,7 @@ READS: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
 ]
 LIBRARY = {"pytorch_metric_learning", "pml"}
 MINED = {"nt_xent", "cross_batch_memory", "weighted_sum", *LIBRARY}
-VIEWS = {"byol": 4, "scd": 4, "instance_discrimination": 1}
+VIEWS = {"byol": 4, "scd": 4, "cpc": 1, "instance_discrimination": 1}
 
 
 def cases(*without: str, among: Any = CASES) -> Any:
@@ -294,7 +295,7 @@ MEMORY: dict[str, tuple[int, int]] = {
 }
 
 
-WIDE = [case for case in CASES if not case[2] or case[0] == "quick_thoughts"]
+WIDE = [case for case in CASES if not case[2] or case[0] in ("cpc", "quick_thoughts")]
 
 
 @cases("cross_batch_memory", "is_bert", "mochi", among=WIDE)

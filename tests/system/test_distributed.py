@@ -147,6 +147,12 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "cpc": (
+        {"loss": {"type": "cpc", "embedding_size": 32, "steps": 2}},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
     "is_bert": (
         {
             "loss": {"type": "is_bert"},
@@ -186,6 +192,7 @@ GIVEN = {
     "instance_discrimination": {"ids": [7, 0, 29, 7]},
     "reclaim": {"ids": [7, 0, 29, 7]},
     "quick_thoughts": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
+    "cpc": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
     "pair_softmax": {"labels": [2, 0, 1, 2]},
     "cosine_regression": {"labels": [0.2, -0.5, 1.0, 0.0]},
 }
@@ -193,7 +200,7 @@ GIVEN = {
 
 def with_given(name: str, batches: list[dict]) -> list[dict]:
     given = {key: torch.tensor(values) for key, values in GIVEN.get(name, {}).items()}
-    if name == "quick_thoughts":  # sentences alone
+    if name in ("cpc", "quick_thoughts"):  # sentences alone
         batches = [{"anchors": batch["anchors"]} for batch in batches]
     return [{**batch, **given} for batch in batches]
 

@@ -220,15 +220,18 @@ def _is_own_reader(config: Any) -> bool:
     return isinstance(config, dict) and own_name("DatasetReader", config.get("type")) is not None
 
 
+_AUGMENTING = ("augmented", "semi_supervised")
+
+
 def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
-    """Return whether `path` leads to the synonyms file of a reader of type "augmented".
+    """Return whether `path` leads to the synonyms file of a reader that augments texts.
 
     Such a reader keeps only the name of the file, and does not augment in an untrusted archive
-    (`is_untrusted`). Other types may read a file under the same key, so only this one is exempt.
+    (`is_untrusted`). Other types may read a file under the same key, so only these are exempt.
     """
     if path[0] not in _READERS or path[1:] != ("augmentation", "synonyms"):
         return False
-    return types.get(path[:1]) == "augmented" and types.get(path[:2]) == "eda"
+    return types.get(path[:1]) in _AUGMENTING and types.get(path[:2]) == "eda"
 
 
 def check_no_remote_code(content: Any, file: str) -> None:

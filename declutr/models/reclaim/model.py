@@ -2,21 +2,17 @@
 
 import inspect
 import logging
-import os
-import tempfile
 from typing import Any, Optional
 
 import torch
-from allennlp.common import Lazy, Params
+from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
-from allennlp.models.model import _DEFAULT_WEIGHTS
 from allennlp.nn.parallel import DdpAccelerator
-from allennlp.nn.util import read_state_dict
 
-from declutr.models.metrics import RunningMeans
 from declutr.models.reclaim.submodule_features import SubmoduleFeature, recorded_calls
+from declutr.models.task_model_wrapper import TaskModelWrapper
 from declutr.modules.text_batches import text_keys
 from declutr.objectives import Objective
 from declutr.objectives.memories.reclaim import Reclaim
@@ -26,16 +22,13 @@ logger = logging.getLogger(__name__)
 
 
 @Model.register("reclaim")
-class ReclaimModel(Model):
+class ReclaimModel(TaskModelWrapper):
     """A task model trained with RECLAIM: `loss = task loss + weight * term` (equation 8).
 
     The term contrasts two features u and v of each instance, outputs of two submodules of the task
-    model in its forward pass. Outside training, this model has the outputs, metrics, decoding and
-    predictor of the unchanged task model, and takes no more time. In checkpoints, the weights of
-    the task model are `model.*`; the critic and the memory banks are stored beside them.
-
-    The override `{"model.bare": true}` loads an archive as the task model, without the critic and
-    the memory banks. It takes no `ids`: set `with_ids` of the dataset reader to false as well.
+    model in its forward pass. In training and in checkpoints, the critic and the memory banks are
+    beside the task model. Loaded as the task model alone (`{"model.bare": true}`, see
+    `TaskModelWrapper`), an archive takes no `ids`: set `with_ids` of the dataset reader to false.
 
     Training needs `ids` `(n,)`, rows of the training data, which the readers "glue", "image_text"
     and "text_lines" give with `with_ids`. The term is over the instances of all processes.
@@ -60,11 +53,6 @@ class ReclaimModel(Model):
         are missing, or, in training, a batch has no ids or the task model returns no loss.
     """
 
-    default_predictor = "declutr-reclaim"
-
-    asked_rarely: bool = False
-    """Whether `get_metrics` reads the metrics of training at every call; see `RecordedModel`."""
-
     def __init__(
         self,
         vocab: Vocabulary,
@@ -80,10 +68,9 @@ class ReclaimModel(Model):
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        super().__init__(vocab, None, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
+        super().__init__(vocab, model, serialization_dir, ddp_accelerator)
         if weight < 0:
             raise ConfigurationError(f"weight must be 0 or more, got {weight}.")
-        self.model = model
         self._u = SubmoduleFeature(model, "u", u, u_width)
         self._v = SubmoduleFeature(model, "v", v, v_width)
         # Built after the task model, whose initial weights thus do not depend on the critic.
@@ -103,8 +90,6 @@ class ReclaimModel(Model):
         self._mask_identical_texts, self._same = mask_identical_texts, same
         self._told_of_no_gradient = False
         self._takes_ids = "ids" in inspect.signature(model.forward).parameters
-        self.training_means = RunningMeans()
-        """The running means of the term in this epoch."""
 
     def forward(  # type: ignore[override]
         self, ids: Optional[torch.Tensor] = None, **fields: Any
@@ -121,12 +106,7 @@ class ReclaimModel(Model):
             return self.model(**given)
         ids = _require_ids(ids)
         with recorded_calls(self.model, [self._u.name, self._v.name]) as calls:
-            output = self.model(**given)
-        if "loss" not in output:
-            raise ConfigurationError(
-                f"In training {type(self.model).__name__} gave no 'loss', but "
-                f"{', '.join(output) or 'nothing'}: do the instances have labels?"
-            )
+            output = self.in_training(given)
         u, v = (
             feature.of_batch(self.model, calls[feature.name], given, len(ids))
             for feature in (self._u, self._v)
@@ -176,59 +156,6 @@ class ReclaimModel(Model):
         for name, value in self._objective.last_metrics.items():
             self.training_means.record(f"reclaim_{name}", value)
         return term
-
-    def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """Return the metrics of the task model, and in training the unweighted `reclaim_loss`."""
-        metrics = dict(self.model.get_metrics(reset))
-        if self.training:
-            wanted = reset or self.asked_rarely or self.training_means.due()
-            metrics |= self.training_means.compute() if wanted else self.training_means.last
-            if reset:
-                self.training_means.reset()
-        return metrics
-
-    def make_output_human_readable(
-        self, output_dict: dict[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        return self.model.make_output_human_readable(output_dict)
-
-    def get_regularization_penalty(self) -> Optional[torch.Tensor]:
-        return self.model.get_regularization_penalty()
-
-    def extend_embedder_vocab(
-        self, embedding_sources_mapping: Optional[dict[str, str]] = None
-    ) -> None:
-        self.model.extend_embedder_vocab(embedding_sources_mapping)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the task model that this model lacks; predictors look these up."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "model" or name.startswith("__"):
-                raise
-            return getattr(self.model, name)
-
-    @classmethod
-    def _load(
-        cls, config: Params, serialization_dir: Any, weights_file: Any = None, cuda_device: int = -1
-    ) -> Model:
-        settings = config["model"]
-        if not settings.pop_bool("bare", False):
-            return super()._load(config, serialization_dir, weights_file, cuda_device)
-        config["model"] = settings["model"]
-        file = weights_file or os.path.join(serialization_dir, _DEFAULT_WEIGHTS)
-        weights = read_state_dict(file, cuda_device=-1)
-        own = {
-            name.removeprefix("model."): value
-            for name, value in weights.items()
-            if name.startswith("model.")
-        }
-        # The weights go through a file because the task model may override how it is loaded.
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, _DEFAULT_WEIGHTS)
-            torch.save(own, file)
-            return Model.load(config, serialization_dir, file, cuda_device)
 
 
 def _require_ids(ids: Optional[torch.Tensor]) -> torch.Tensor:

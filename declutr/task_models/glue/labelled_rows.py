@@ -41,6 +41,7 @@ def read_labelled_rows(
     source: str,
     strict: bool = False,
     encoding_errors: str = "strict",
+    with_unlabelled: bool = False,
 ) -> list[LabelledRow]:
     """Read the rows of the files of a task, in order.
 
@@ -54,6 +55,7 @@ def read_labelled_rows(
     source : the name of the data in messages.
     strict : whether a row with a wrong number of columns is an error.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    with_unlabelled : whether to keep rows without a label among others that have one.
 
     # Raises
 
@@ -81,7 +83,7 @@ def read_labelled_rows(
             f"{source}: no row could be read ({len(faults)} have a wrong number of columns). "
             "Expected a line for each text or pair of texts."
         )
-    return _labelled_if_any(rows, source)
+    return rows if with_unlabelled else _labelled_if_any(rows, source)
 
 
 def _labelled_if_any(rows: list[LabelledRow], source: str) -> list[LabelledRow]:

@@ -123,15 +123,18 @@ class GlueReader(NumberedTextsReader):
 
         `ConfigurationError` : the data cannot be read, or has no labels to take a fraction of.
         """
+        rows = self._rows_at(path)
+        return rows if self._fraction is None else self._labelled_part(rows, str(path))
+
+    def _rows_at(
+        self, path: PathLike | Sequence[PathLike], with_unlabelled: bool = False
+    ) -> list[labelled_rows.LabelledRow]:
         with raised_as(ConfigurationError, SourceError):
             if self._layout is None:
                 assert self._task is not None
-                rows = labelled_rows.read_senteval_rows(self._task, path)
-            else:
-                files = source_files(path)
-                how = str(path), self._strict, self._encoding_errors
-                rows = labelled_rows.read_labelled_rows(files, self._layout, *how)
-        return rows if self._fraction is None else self._labelled_part(rows, str(path))
+                return labelled_rows.read_senteval_rows(self._task, path)
+            how = str(path), self._strict, self._encoding_errors, with_unlabelled
+            return labelled_rows.read_labelled_rows(source_files(path), self._layout, *how)
 
     def _labelled_part(
         self, rows: list[labelled_rows.LabelledRow], source: str
@@ -153,8 +156,12 @@ class GlueReader(NumberedTextsReader):
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
         for row in self.shard_iterable(self.rows(file_path)):
-            second = row.texts[1] if len(row.texts) == 2 else None
-            yield self.text_to_instance(row.texts[0], second, row.label, row.id)
+            yield self._instance_of(row.texts, row.label, row.id)
+
+    def _instance_of(
+        self, texts: tuple[str, ...], label: Any = None, id: Optional[int] = None
+    ) -> Instance:
+        return self.text_to_instance(texts[0], texts[1] if len(texts) == 2 else None, label, id)
 
     def text_to_instance(  # type: ignore[override]
         self,

@@ -382,6 +382,7 @@ def augmented(**changes: Any) -> Any:
 def test_an_augmentation_may_name_files_and_functions(section: str, tmp_path: Path) -> None:
     """Synonyms are read and functions imported when texts are augmented, not by loading."""
     check(changed(section, AUGMENTED), tmp_path)
+    check(changed(section, {**AUGMENTED, "type": "semi_supervised"}), tmp_path)
     check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
     calling = {"type": "callable", "function": "package.module:function"}
     check(changed(section, {"type": "augmented", "augmentation": calling}), tmp_path)

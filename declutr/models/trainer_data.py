@@ -1,0 +1,65 @@
+"""Checks that the data of a trainer can give the Model "declutr" its losses."""
+
+from typing import Any
+
+import numpy as np
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives import Objective
+
+
+def require_room(loss: Objective | None, loader: Any) -> None:
+    """Raise if the data have more instances than the memory bank of an objective has places for."""
+    room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
+    if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
+        raise ConfigurationError(
+            f"{type(loss).__name__} has places for {room} instances, but ids go up to "
+            f"{int(rows.max())}. Set model.loss.instances to the rows of train_data_path, "
+            f"blank ones included: at least {int(rows.max()) + 1}."
+        )
+
+
+def require_consecutive(loss: Objective | None, loader: Any) -> None:
+    """Raise if no batch can have as many rows of a document in a row as an objective needs."""
+    rows, needed = getattr(loader, "documents", None), getattr(loss, "consecutive", 1)
+    if needed < 2 or rows is None or not len(rows):
+        return
+    name = type(loss).__name__
+    if not getattr(loader, "consecutive", True):
+        raise ConfigurationError(
+            f"{name} needs sentences that follow each other in the corpus, but the data loader "
+            "draws them from anywhere: set its 'consecutive' to true."
+        )
+    ends = np.flatnonzero(np.diff(rows) != 1) + 1  # of the sentences of each document
+    longest = int(np.diff([0, *ends.tolist(), len(rows)]).max())
+    if longest < needed:
+        raise ConfigurationError(
+            f"{loader.data_path}: at most {longest} sentence(s) follow each other, and {name} "
+            f"needs {needed}, one more than the steps ahead (model.loss.steps). Lower steps, or "
+            "write the sentences of a document on consecutive lines (declutr split-sentences does)."
+        )
+
+
+def require_validation_loss(trainer: Any) -> None:
+    """Raise if a trainer tracks a validation loss that its validation data cannot give.
+
+    Without positives, a model in evaluation mode returns no loss; AllenNLP would take it to be 0.
+    """
+    loader: Any = getattr(trainer, "_validation_data_loader", None)
+    reader = getattr(loader, "reader", None)
+    tracked = {name for _, name in trainer._metric_tracker.tracked_metrics}
+    if reader is None or "loss" not in tracked:
+        return
+    path, documents = loader.data_path, getattr(loader, "documents", None)
+    if documents is None:  # the loader is one of AllenNLP's
+        documents = reader.documents(path) if hasattr(reader, "documents") else []
+    if not len(documents):
+        return
+    instance = reader.instance(path, int(documents[0]))
+    if "positives" not in instance.fields:
+        raise ConfigurationError(
+            "There is no validation loss where the dataset reader brings no positives: both "
+            "views are the same text, and they differ in training alone. Remove "
+            "validation_data_path; to choose among epochs, use the callback "
+            "evaluate_embeddings (select_by)."
+        )

@@ -1,0 +1,43 @@
+"""Tests of what is checked of a trainer's data before the first step."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.sentence_reader import SentenceReader
+from declutr.models.trainer_data import require_consecutive
+from declutr.objectives import NTXent, PredictiveCoding
+
+
+def loader(pair: Any, folder: Path, text: str, **settings: bool) -> DeCLUTRDataLoader:
+    file = folder / "sentences.txt"
+    file.write_text(text)
+    return DeCLUTRDataLoader(SentenceReader(*pair), str(file), batch_size=2, **settings)
+
+
+def test_documents_too_short_for_the_steps_ahead_are_refused(pair: Any, tmp_path: Path) -> None:
+    data = loader(pair, tmp_path, "ka lo\nmi tu\nre\n\nsa\nno\n", consecutive=True)
+    require_consecutive(PredictiveCoding(4, steps=2), data)
+    message = (
+        r"at most 3 sentence\(s\) follow each other, and PredictiveCoding needs 4.*Lower steps"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        require_consecutive(PredictiveCoding(4, steps=3), data)
+
+
+def test_a_loader_that_draws_from_anywhere_is_refused(pair: Any, tmp_path: Path) -> None:
+    data = loader(pair, tmp_path, "ka lo\nmi tu\nre\n")
+    with pytest.raises(ConfigurationError, match="draws them from anywhere: set its 'consecutive'"):
+        require_consecutive(PredictiveCoding(4, steps=2), data)
+    require_consecutive(NTXent(), data)
+    require_consecutive(None, data)
+
+
+def test_a_loader_of_allennlp_is_not_looked_at() -> None:
+    class OfAllenNLP:
+        documents = None
+
+    require_consecutive(PredictiveCoding(4), OfAllenNLP())
