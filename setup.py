@@ -74,6 +74,7 @@ EXTRAS = {
     "spacy": ["spacy>=3.8"],  # AllenNLP's SpacyTokenizer, and `split-sentences`
     "tensorboard": ["tensorboardX>=2.6"],  # AllenNLP's callback
     "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
+    "negatives": ["bm25s>=0.2"],  # `declutr mine-negatives` by BM25
     "nltk": ["nltk>=3.9.1"],  # WordNet, for replacements by synonyms
     "onnx": ["onnx>=1.17", "onnxruntime>=1.20"],  # `declutr export` with ONNX
     "parquet": ["pyarrow>=18"],  # to read and to write

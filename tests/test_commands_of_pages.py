@@ -87,6 +87,9 @@ def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         (tmp_path / f"{name}.txt").write_text("\n".join(some) + "\n")
     lines = [" ".join(document.split()[:9]) for document in documents]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "passages.txt").write_text("\n".join(lines[::-1]) + "\n")
+    table = [f"{line} {n}\t{' '.join(line.split()[4:])}" for line in lines for n in range(2)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *table]) + "\n")
     (tmp_path / "glove.txt").write_text("".join(f"word{n} {n} 1 0.5\n" for n in range(9)))
     data = tmp_path / "SentEval/data/downstream/STS/STSBenchmark"
     data.mkdir(parents=True)

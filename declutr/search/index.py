@@ -105,7 +105,7 @@ class SearchIndex:
                 f"The index '{folder}' has {len(self.lines):,} lines and {len(embeddings):,} "
                 f"vectors, expected {self.description.rows:,}. Build it again."
             )
-        self._rows = SearchableRows(embeddings, left_out)
+        self.rows = SearchableRows(embeddings, left_out)
         self._exact = exact
         self._model = os.fspath(model) if model is not None else self.description.model
         self._device, self._trust = device, trust
@@ -141,7 +141,7 @@ class SearchIndex:
         if k < 1:
             raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
         texts = [self._named_files.texts(query)]
-        return self.nearest(normalized(np.asarray(self._encode_queries(texts)))[0], k)
+        return self.nearest(normalized(np.asarray(self.encode_queries(texts)))[0], k)
 
     def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
         """Return the k lines whose embeddings have the highest cosines with a given vector.
@@ -156,37 +156,38 @@ class SearchIndex:
         `SearchError` : if the vector has another shape, or is not finite.
         """
         vector = np.asarray(vector, dtype=np.float32)
-        if vector.shape != (self._rows.dimension,):
+        if vector.shape != (self.rows.dimension,):
             raise SearchError(
-                f"Expected a vector of shape ({self._rows.dimension},), got {vector.shape}."
+                f"Expected a vector of shape ({self.rows.dimension},), got {vector.shape}."
             )
         if not np.isfinite(vector).all():
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
-        found, cosines = ranked(self._searcher, self._rows, vector, k)
+        found, cosines = ranked(self.searcher, self.rows, vector, k)
         # A graph may consist of several components, of which a search sees only one.
-        if len(found) < min(k, len(self._rows)):
-            found, cosines = ranked(ExactNumpy(self._rows), self._rows, vector, k)
+        if len(found) < min(k, len(self.rows)):
+            found, cosines = ranked(ExactNumpy(self.rows), self.rows, vector, k)
         nearest = zip(found.tolist(), cosines.tolist(), strict=True)
         return [Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row]) for row, cosine in nearest]
 
     @cached_property
-    def _searcher(self) -> Searcher:
+    def searcher(self) -> Searcher:
+        """The searcher for the nearest of `rows`, exact or approximate."""
         backend = self.description.backend
         if self._exact:
-            return ExactNumpy(self._rows)
+            return ExactNumpy(self.rows)
         if not is_installed(backend):
             logger.warning(
                 f"This index was built with {backend}, which is not installed here: searching with "
                 "numpy, which is exact and slower."
             )
-            return ExactNumpy(self._rows)
+            return ExactNumpy(self.rows)
         if not self.description.approximate:
-            return exact_searcher(backend, self._rows)
+            return exact_searcher(backend, self.rows)
         file = structure_file(self.folder, backend)
         if not file.is_file() or self.description.effort is None:
             raise SearchError(f"'{file}' is missing. Repeat the command that built the index.")
         if backend == "hnswlib" and is_of_hnswlib(file) and not self._built_anew(file):
-            return ExactNumpy(self._rows)
+            return ExactNumpy(self.rows)
         if backend != "faiss" or file.stat().st_size <= _CHECKED_OF_FAISS:
             require_sound(file, self.description.checksums)
         return APPROXIMATE[backend](file, self.description.effort)
@@ -200,7 +201,7 @@ class SearchIndex:
         try:
             with output_folder(self.folder):
                 self.description = made_searchable(
-                    self._rows, self.description, self.folder, logger.info
+                    self.rows, self.description, self.folder, logger.info
                 )
         except (EmbeddingFolderError, OSError) as error:
             logger.warning("%s Searching with numpy, which is exact and slower.", error)
@@ -208,7 +209,8 @@ class SearchIndex:
         return True
 
     @cached_property
-    def _encoder(self) -> Embedder:
+    def encoder(self) -> Embedder:
+        """The encoder of lines and queries, which is as it was when the lines were embedded."""
         encoder = self._opened() if self._given is None else self._given
         then, now = (
             {name: value for name, value in described.items() if name not in _MAY_DIFFER}
@@ -227,8 +229,9 @@ class SearchIndex:
         return encoder
 
     @cached_property
-    def _encode_queries(self) -> Encode:
-        return encoder_of_queries(self._encoder, self.description, self._prompt, self._prompt_name)
+    def encode_queries(self) -> Encode:
+        """The function from n queries to embeddings `(n, d)` of any length."""
+        return encoder_of_queries(self.encoder, self.description, self._prompt, self._prompt_name)
 
     def _opened(self) -> Embedder:
         from declutr.inference.encoder import Encoder

@@ -182,7 +182,7 @@ def test_too_few_hits_lead_to_an_exact_search(tmp_path: Path) -> None:
 
     index = built(tmp_path, "numpy")
     expected = index.search("w1", 10)
-    index.__dict__["_searcher"] = Lost()
+    index.__dict__["searcher"] = Lost()
     assert index.search("w1", 10) == expected
     assert [hit.row for hit in index.search("w1", 1)] == [3]
 
