@@ -109,6 +109,11 @@ def exportable(
         )
     made.normalizes = normalize or model.normalizes
     if whiten and model.whitening is not None:
+        if not isinstance(model.whitening, Whitening):
+            raise ExportError(
+                f"'{place}' has a flow, which no layer of other tools can hold. Fit a linear "
+                "whitening instead (`declutr whiten`), or export it without (--no-whitening)."
+            )
         made.dense.append(_as_dense(model.whitening))
         made.whitened = True
     return made
