@@ -72,6 +72,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.training.learning_rate_schedulers.learning_rate_scheduler:LearningRateScheduler": {
         "linear_decay": "declutr.training.linear_decay:LinearDecay",
+        "piecewise_constant": "declutr.training.piecewise_constant:PiecewiseConstant",
     },
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",
@@ -86,6 +87,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "dropout_rates": "declutr.models.views:DropoutRateViews",
         "levels": "declutr.models.views:LevelViews",
         "spans": "declutr.models.views:SpanViews",
+        "tension": "declutr.models.views:TensionViews",
     },
     "declutr.modules.heads:Head": {
         "projector": "declutr.modules.heads:Projector",
@@ -103,6 +105,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "barlow_twins": "declutr.objectives.without_negatives.decorrelation:BarlowTwins",
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
         "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
+        "contrastive_tension": "declutr.objectives.pairs.contrastive_tension:ContrastiveTension",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",

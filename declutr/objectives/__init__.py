@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from declutr.objectives.memories.reclaim_losses import *
     from declutr.objectives.nt_xent import *
     from declutr.objectives.objective import *
+    from declutr.objectives.pairs.contrastive_tension import *
     from declutr.objectives.pairs.debiased import *
     from declutr.objectives.pairs.info_nce import *
     from declutr.objectives.pairs.metric_learning import *
@@ -53,6 +54,7 @@ _NAMES = {
     "memories.reclaim_losses": "reclaim_loss",
     "nt_xent": "NTXent SupCon nt_xent_loss sup_con_loss",
     "objective": "LibraryObjective MetricLearningObjective Miner Objective",
+    "pairs.contrastive_tension": "ContrastiveTension tension_loss",
     "pairs.debiased": "DebiasedContrastive HardNegative debiased_loss hard_negative_loss",
     "pairs.info_nce": "InfoNCE NPair info_nce n_pair_loss",
     "pairs.metric_learning": (
