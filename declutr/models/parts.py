@@ -114,9 +114,9 @@ def require_objective(
         )
     if loss.group != views.group:
         raise ConfigurationError(
-            f"{type(views).__name__} makes groups of {views.group} pair(s), and {name} takes groups "
-            f'of {loss.group}: contrastive_tension and the views "tension" go together, with equal '
-            "negatives."
+            f"{type(views).__name__} makes groups of {views.group} pair(s), and {name} takes "
+            f'groups of {loss.group}: contrastive_tension and the views "tension" go together, '
+            "with equal negatives."
         )
     if views.group > 1 and chunk_size is not None:
         raise ConfigurationError(

@@ -148,10 +148,11 @@ class LevelViews(Views):
 
 @Views.register("tension")
 class TensionViews(Views):
-    """The views "tension": pairs of one sentence, and of two different ones (Carlsson et al., 2021).
+    """The views "tension": pairs of one sentence, and of two (Carlsson et al., 2021).
 
     Of every 2 K + 1 texts of a batch, the first is paired with itself, and the others with each
-    other, which makes a group of K + 1 pairs. Each encoder gets one text of every pair.
+    other, which makes a group of K + 1 pairs. Each encoder gets one text of every pair. So does the
+    public code; a figure of the paper has the same sentence in all pairs of a group.
 
     # Parameters
 

@@ -37,6 +37,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("byol", {}, {}),
     ("contrastive", {"margin": 2.5}, {}),
     ("contrastive", {**UNIT, "reduction": "sum"}, {"labels": CLASSES}),
+    ("contrastive_tension", {"negatives": 1}, {}),
     ("cosine_regression", {}, {"labels": torch.linspace(-1, 1, ROWS)}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 20}, {}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 12}, {}),

@@ -19,9 +19,8 @@ def tension_loss(x: Tensor, y: Tensor, negatives: int = 7, reduction: str = "mea
     """Compute the binary cross entropy of telling pairs of the same sentence from other pairs.
 
     Rows come in groups of `negatives + 1` pairs. With z = x_i.y_i, the loss of the first pair of a
-    group is `-log sigmoid(z)`, and that of the others is `-log(1 - sigmoid(z))` (Carlsson et al.,
-    2021, section 3). The paper prints `-log sigmoid(1 - z)` for the latter; this is the binary
-    cross entropy that it names and its public code computes. Dot products are of raw rows.
+    group is `-log sigmoid(z)`, and that of the others is `-log(1 - sigmoid(z))`: the binary cross
+    entropy of the public code of Carlsson et al. (2021). Dot products are of raw rows.
 
     # Parameters
 
