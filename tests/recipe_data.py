@@ -28,6 +28,7 @@ _SIZES: dict[str, Any] = {
     "instances": 512,
     "noise": 8,
     "negatives": 1,
+    "clusters": 6,
     "start_after": 5,
     "every_num_steps": 4,
     "max_span_len": 32,

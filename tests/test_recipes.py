@@ -44,6 +44,7 @@ KINDS = {
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
     *(
+        "sentences/deep_cluster",
         "sentences/contrastive_tension",
         "sentences/reclaim_views",
         "reclaim/reclaim",
@@ -100,7 +101,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
-        *("contrastive_tension",),
+        *("contrastive_tension", "deep_cluster"),
     }
 
 

@@ -65,6 +65,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.training.callbacks.callback:TrainerCallback": {
         "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",
         "exact_resume": "declutr.training.exact_resume:ExactResume",
+        "refresh_clusters": "declutr.training.cluster_callback:RefreshClusters",
         "run_record": "declutr.training.run_record:RunRecord",
     },
     "allennlp.training.checkpointer:Checkpointer": {
@@ -109,6 +110,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
+        "deep_cluster": "declutr.objectives.without_negatives.deep_cluster:DeepCluster",
         "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",
         "info_nce": "declutr.objectives.pairs.info_nce:InfoNCE",
         "instance_discrimination": (

@@ -191,6 +191,7 @@ class DeCLUTR(RecordedModel):
             combined with a sharded model.
         """
         parts.require_room(self._loss, trainer.data_loader)
+        parts.require_clusters(self._loss, trainer)
         if self.contrastive:
             parts.require_validation_loss(trainer)
         if self._momentum_encoder is None:

@@ -177,8 +177,9 @@ class TensionViews(Views):
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
         from declutr.transformer.architectures import dropout_rate
 
-        kept = self.dropout is None
-        return contextlib.nullcontext() if kept else dropout_rate(encoder, self.dropout)
+        if self.dropout is None:
+            return contextlib.nullcontext()
+        return dropout_rate(encoder, self.dropout)
 
     def forward(
         self,

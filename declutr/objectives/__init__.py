@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from declutr.objectives.without_negatives.alignment_uniformity import *
     from declutr.objectives.without_negatives.bootstrap import *
     from declutr.objectives.without_negatives.decorrelation import *
+    from declutr.objectives.without_negatives.deep_cluster import *
     from declutr.objectives.without_negatives.mutual_information import *
     from declutr.objectives.without_negatives.swapped_prediction import *
 
@@ -75,6 +76,7 @@ _NAMES = {
     "without_negatives.decorrelation": (
         "BarlowTwins SCD barlow_twins_loss cross_correlation scd_loss self_contrast"
     ),
+    "without_negatives.deep_cluster": "DeepCluster cluster_weights deep_cluster_loss",
     "without_negatives.mutual_information": "ISBert jsd_mutual_information_loss",
     "without_negatives.swapped_prediction": "SwappedPrediction sinkhorn_assignments swav_loss",
 }

@@ -42,6 +42,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 20}, {}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 12}, {}),
     ("debiased_contrastive", {}, {}),
+    ("deep_cluster", {**BANK, "clusters": 3}, IDS),
     ("hard_negative", {}, {}),
     ("hard_negative", {"temperature": 0.005, "tau_plus": 0.9, "beta": 0}, {}),
     ("hard_negative", {"detach_weights": True, "tau_plus": 0}, {}),
@@ -92,7 +93,7 @@ READS: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
 ]
 LIBRARY = {"pytorch_metric_learning", "pml"}
 MINED = {"nt_xent", "cross_batch_memory", "weighted_sum", *LIBRARY}
-VIEWS = {"byol": 4, "scd": 4, "instance_discrimination": 1}
+VIEWS = {"byol": 4, "scd": 4, "instance_discrimination": 1, "deep_cluster": 1}
 
 
 def cases(*without: str, among: Any = CASES) -> Any:
