@@ -23,9 +23,12 @@ def principal_components(rows: Tensor, dimension: int) -> Tensor:
 
     `(M, k)`, in float32.
     """
-    mean = rows.double().mean(dim=0)
+    mean = rows.mean(dim=0, dtype=torch.float64)
     blocks = rows.split(max(1, _BLOCK // rows.size(1)))
-    scatter = torch.stack([(b.double() - mean).T @ (b.double() - mean) for b in blocks]).sum(0)
+    scatter = torch.zeros_like(mean.outer(mean))
+    for block in blocks:
+        centred = block.double() - mean
+        scatter += centred.T @ centred
     variances, directions = torch.linalg.eigh(scatter / len(rows))  # rising
     kept = variances[-dimension:].clamp_min(_FLOOR * variances[-1].clamp_min(_FLOOR))
     matrix = directions[:, -dimension:] / kept.sqrt()
