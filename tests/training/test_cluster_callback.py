@@ -118,6 +118,25 @@ def test_clusters_can_last_for_several_epochs(
     assert len(seen) == 2  # before epochs 0 and 2
 
 
+@pytest.mark.long
+def test_two_processes_have_the_clusters_of_one(config: dict[str, Any], tmp_path: Path) -> None:
+    """An epoch of other clusters would end with other weights."""
+    embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    embedder["transformer_kwargs"] = without
+    config["trainer"]["optimizer"] = {"type": "sgd", "lr": 0.1}
+    one = trained(config, tmp_path / "one")
+    two = copy.deepcopy(config)
+    two["trainer"].pop("cuda_device")
+    two["distributed"] = {"cuda_devices": [-1, -1]}
+    two["data_loader"]["batch_size"] //= 2
+    trained(two, tmp_path / "two")
+    state = torch.load(tmp_path / "two" / "best.th", weights_only=True)
+    assert torch.equal(state["_loss.assignments"], one.state_dict()["_loss.assignments"])
+    for name, value in one.state_dict().items():
+        assert torch.allclose(state[name].float(), value.float(), atol=1e-4), name
+
+
 def test_what_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
     def refused(name: str, message: str, **changes: Any) -> None:
         changed = copy.deepcopy(config)

@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
 from declutr.objectives import numerics
 from declutr.objectives.memories.instance_vectors import require_ids
@@ -34,6 +34,11 @@ def deep_cluster_loss(
     """
     terms = cross_entropy(logits, clusters, reduction="none") * weights.to(logits)[clusters]
     return numerics.reduced(terms, reduction, logits)
+
+
+@numerics.full_precision
+def _logits(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return linear(rows.to(weight.dtype), weight, bias)
 
 
 def cluster_weights(clusters: Tensor, count: int) -> Tensor:
@@ -94,7 +99,7 @@ class DeepCluster(Objective):
         if ids.shape != anchors.shape[:1]:
             raise ValueError(f"Expected ids ({len(anchors)},), got {tuple(ids.shape)}.")
         require_ids(ids, self.instances)
-        logits = self.classifier(anchors.to(self.classifier.weight.dtype))
+        logits = _logits(anchors, self.classifier.weight, self.classifier.bias)
         return deep_cluster_loss(logits, self.assignments[ids], self.weights, self.reduction)
 
     @torch.no_grad()
