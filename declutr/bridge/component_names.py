@@ -88,7 +88,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "dropout_rates": "declutr.models.views:DropoutRateViews",
         "levels": "declutr.models.views:LevelViews",
         "spans": "declutr.models.views:SpanViews",
-        "tension": "declutr.models.views:TensionViews",
+        "tension": "declutr.models.tension_views:TensionViews",
     },
     "declutr.modules.heads:Head": {
         "projector": "declutr.modules.heads:Projector",

@@ -90,7 +90,6 @@ class DeCLUTR(RecordedModel):
         predictor: Optional[Lazy[Head]] = None,
         momentum_encoder: Optional[MomentumEncoder] = None,
         two_encoders: bool = False,
-        embed_with_first: bool = False,
         views: Optional[Views] = None,
         miner: Optional[Miner] = None,
         loss: Optional[Objective] = None,
@@ -105,6 +104,7 @@ class DeCLUTR(RecordedModel):
         regularizer: Optional[RegularizerApplicator] = None,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
+        embed_with_first: bool = False,
     ) -> None:
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         # Archives hold the weights in the order in which these modules are assigned.
