@@ -28,6 +28,8 @@ _SIZES: dict[str, Any] = {
     "frozen_steps": 5,
     "instances": 512,
     "noise": 8,
+    "negatives": 1,
+    "clusters": 6,
     "start_after": 5,
     "every_num_steps": 4,
     "max_span_len": 32,
@@ -93,7 +95,7 @@ class RecipeData:
             if "data" in callback:
                 callback["data"] = str(self._folder / "SentEval")
         for loader in ("data_loader", "validation_data_loader"):
-            config[loader] |= {"batch_size": BATCH, "num_workers": 0}
+            config[loader] |= {"batch_size": _batch_size(config["model"]), "num_workers": 0}
         file = str(self._file_for(config["dataset_reader"]))
         config["train_data_path"] = file
         # Without positives there is a loss in training only, and validation is refused.
@@ -158,6 +160,12 @@ class RecipeData:
         file = self._folder / name
         file.write_text("\n".join(lines) + "\n")
         return file
+
+
+def _batch_size(model: dict[str, Any]) -> int:
+    """The size of a batch, which for groups of pairs is a multiple of their 2 K + 1 texts."""
+    views = model.get("views")
+    return 2 * views["negatives"] + 1 if isinstance(views, dict) and "negatives" in views else BATCH
 
 
 def _shrink(config: Any, width: int) -> None:

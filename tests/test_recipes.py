@@ -43,6 +43,7 @@ KINDS = {
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
+    *("sentences/contrastive_tension", "sentences/deep_cluster"),
     *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_vae"),
 }
 RESUMED = [recipe_path(name) for name in sorted(KINDS)]
@@ -106,6 +107,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
         *("cpc", "cutoff_classifier", "uda"),
+        *("contrastive_tension", "deep_cluster"),
     }
 
 
@@ -298,6 +300,8 @@ SCHEDULES = {
     '{"type": "linear_decay", "warmup_share": 0.1}': "linear to 0, warm-up over 0.1 of the steps",
     '{"cut_frac": 0.1, "ratio": 32, "type": "slanted_triangular"}': "slanted triangle, cut at 0.1",
     '{"t_initial": 50, "type": "cosine"}': "cosine by epochs",
+    '{"boundaries": [500, 1000, 1500, 2000], "factors": [1, 0.8, 0.6, 0.4, 0.2], '
+    '"type": "piecewise_constant"}': "constant by steps: 1, 0.8, 0.6, 0.4, 0.2",
     "null": "constant",
 }
 
@@ -331,9 +335,12 @@ def described(trainer: dict[str, Any]) -> list[str]:
     """A row of the table for the trainer of a recipe."""
     optimizer = trainer["optimizer"]
     schedule = SCHEDULES[json.dumps(trainer["learning_rate_scheduler"], sort_keys=True)]
-    decay = f"{optimizer['weight_decay']:g}"
+    decay = f"{optimizer.get('weight_decay', 0):g}"
     if optimizer["type"] == "sgd":
         return [f"SGD, momentum {optimizer['momentum']}", "", "", "", decay, schedule]
+    if optimizer["type"] == "rmsprop":
+        mean = f"RMSprop, mean by {optimizer['alpha']}"
+        return [mean, "", f"{optimizer['eps']:g}", "", decay, schedule]
     assert optimizer["type"] == "huggingface_adamw"
     betas = ", ".join(map(str, optimizer.get("betas", (0.9, 0.999))))
     correct = "yes" if optimizer["correct_bias"] else "no"

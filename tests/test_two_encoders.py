@@ -1,5 +1,7 @@
 """A model of two encoders, where it is used."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +51,22 @@ def test_what_has_no_place_for_a_second(run: Path, tmp_path: Path) -> None:
         export_model(run, tmp_path / "exported", onnx=False)
     with pytest.raises(ConfigurationError, match=r"embeds by two encoders.*declutr.Encoder"):
         TextFieldEmbedder.from_params(Params({"type": "declutr", "archive": str(run)}))
+
+
+def test_the_first_alone_embeds_and_can_be_exported(
+    run: Path, documents: list[str], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("model.tar.gz"))
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["embed_with_first"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    both = Encoder(run, dtype="float32", normalize=False)(documents[:4])
+    encoder = Encoder(folder, dtype="float32", normalize=False)
+    rows = encoder(documents[:4])
+    assert rows.shape == (4, 32) == (4, encoder.dimension)
+    assert np.allclose(rows, both[:, :32], atol=1e-6)
+    exported = export_model(folder, tmp_path / "exported", onnx=False).folder
+    again = Encoder(exported, dtype="float32", normalize=False)(documents[:4])
+    assert np.allclose(again, rows, atol=1e-5)
+    part = TextFieldEmbedder.from_params(Params({"type": "declutr", "archive": str(folder)}))
+    assert part.get_output_dim() == 32

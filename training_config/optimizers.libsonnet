@@ -68,4 +68,15 @@ local spared = [[["@norms_and_biases"], { weight_decay: 0.0 }]];
         },
         learning_rate_scheduler: { type: "cosine", t_initial: epochs },
     },
+
+    // The public code of Contrastive Tension, Training.py: TensorFlow's RMSprop as it is, at 1e-5 for
+    // 501 steps, and then at 8, 6, 4 and 2e-6.
+    contrastive_tension: {
+        optimizer: { type: "rmsprop", alpha: 0.9, eps: 1e-7 },
+        learning_rate_scheduler: {
+            type: "piecewise_constant",
+            boundaries: [500, 1000, 1500, 2000],
+            factors: [1.0, 0.8, 0.6, 0.4, 0.2],
+        },
+    },
 }

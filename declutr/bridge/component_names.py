@@ -68,6 +68,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.training.callbacks.callback:TrainerCallback": {
         "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",
         "exact_resume": "declutr.training.exact_resume:ExactResume",
+        "refresh_clusters": "declutr.training.cluster_callback:RefreshClusters",
         "run_record": "declutr.training.run_record:RunRecord",
     },
     "allennlp.training.checkpointer:Checkpointer": {
@@ -75,6 +76,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.training.learning_rate_schedulers.learning_rate_scheduler:LearningRateScheduler": {
         "linear_decay": "declutr.training.linear_decay:LinearDecay",
+        "piecewise_constant": "declutr.training.piecewise_constant:PiecewiseConstant",
     },
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",
@@ -89,6 +91,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "dropout_rates": "declutr.models.views:DropoutRateViews",
         "levels": "declutr.models.views:LevelViews",
         "spans": "declutr.models.views:SpanViews",
+        "tension": "declutr.models.tension_views:TensionViews",
     },
     "declutr.modules.heads:Head": {
         "projector": "declutr.modules.heads:Projector",
@@ -106,10 +109,12 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "barlow_twins": "declutr.objectives.without_negatives.decorrelation:BarlowTwins",
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
         "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
+        "contrastive_tension": "declutr.objectives.pairs.contrastive_tension:ContrastiveTension",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
         "cpc": "declutr.objectives.pairs.predictive_coding:PredictiveCoding",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
+        "deep_cluster": "declutr.objectives.without_negatives.deep_cluster:DeepCluster",
         "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",
         "info_nce": "declutr.objectives.pairs.info_nce:InfoNCE",
         "instance_discrimination": (

@@ -1,4 +1,4 @@
-"""The command `whiten`, which fits a whitening on training text and stores it with the model."""
+"""The command `whiten`, which fits a whitening or a flow on training text and stores it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,26 +21,29 @@ if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command lo
     import numpy as np
 
     from declutr.inference.encoder import Encoder
-    from declutr.inference.whitening import Whitening
+    from declutr.inference.fitted_map import FittedMap
 
 _BLOCK_TEXTS = 4096
 _BLOCK_CHARACTERS = 8 << 20
 _FEW = 10  # texts per dimension; with fewer, a covariance is mostly noise
 _SEED = 0
+_BATCH = 64  # texts of a step of a flow, as in the public code
 
 
 @Subcommand.register("whiten")
 class Whiten(Command):
     """A command that fits a whitening of embeddings: mean 0 and covariance I on training text.
 
-    It can also reduce the number of dimensions.
+    It is linear, and can also reduce the number of dimensions, or it is a normalising flow, which
+    makes them normal in all else as well (BERT-flow).
     """
 
     help = OF_MODELS["whiten"]
     description = (
         "Fit a whitening on the embeddings of training text and store it with the model: "
         "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
-        "whitened embeddings say more where those of plain ones are all high."
+        "whitened embeddings say more where those of plain ones are all high. With --method flow, "
+        "it is a normalising flow (BERT-flow), which is not linear."
     )
     epilog = """\
 TEXTS holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet;
@@ -49,13 +51,23 @@ blank ones are passed over. Use text of the kind the model was trained on, never
 evaluation.
 
 MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz.
-Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it."""
+Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it.
+
+A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 768 dimensions;
+--max-texts takes fewer), and cannot be exported to other tools."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("model", metavar="MODEL", help="a serialization folder, or a model.tar.gz")
         add("texts", metavar="TEXTS", nargs="+", help="files of training text, folders or globs")
-        add("--dimension", metavar="K", type=int, help="keep the K strongest directions (all)")
+        add(
+            "--method",
+            choices=("linear", "flow"),
+            default="linear",
+            help="a linear whitening (default), or the normalising flow of BERT-flow",
+        )
+        add("--dimension", metavar="K", type=int, help="linear: keep the K strongest directions")
+        add("--epochs", metavar="N", type=int, help="flow: go through the texts N times (1)")
         add("--max-texts", metavar="N", type=int, help="a random sample of N texts (all texts)")
         add("-o", "--output", metavar="FOLDER", help="store it here; the model stays as it is")
         add_text_key(parser)
@@ -79,19 +91,30 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
                     f"{args.dimension}. Expected at most {encoder.dimension}."
                 )
             with not_told():
-                whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
+                whitening = _fitted(encoder, _texts(files, args), args)
             stored = [_stored(whitening, place) for place in places]
-        print("\n".join(_told(whitening, stored, encoder)))
+        print("\n".join(_told(whitening, stored, encoder, args.method == "linear")))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
     """Raise `ConfigurationError` for numbers that would fail only after everything is embedded."""
-    require_at_least_1(args, "--dimension")
-    least = (args.dimension or 1) + 1
+    require_at_least_1(args, "--dimension", "--epochs")
+    flow = args.method == "flow"
+    for option, value, fits in (
+        ("--dimension", args.dimension, not flow),
+        ("--epochs", args.epochs, flow),
+    ):
+        if value is not None and not fits:
+            raise ConfigurationError(
+                f"{option} {value} is not for --method {args.method}: "
+                + ("a flow keeps all dimensions." if flow else "one pass fits a linear whitening.")
+            )
+    least = _BATCH if flow else (args.dimension or 1) + 1
     if args.max_texts is not None and args.max_texts < least:
+        what = "A flow" if flow else f"Whitening to {least - 1} dimensions"
         raise ConfigurationError(
-            f"Whitening to {least - 1} dimensions needs more texts than that, got --max-texts "
-            f"{args.max_texts}; expected at least {least}."
+            f"{what} needs more texts than that, got --max-texts {args.max_texts}; expected at "
+            f"least {least}."
         )
 
 
@@ -128,9 +151,9 @@ def _places(args: argparse.Namespace) -> list[Path]:
     return [archive, model] if archive.is_file() else [model]
 
 
-def _stored(whitening: Whitening, place: Path) -> Path:
+def _stored(whitening: FittedMap, place: Path) -> Path:
     from declutr.archives.tar_members import put_member
-    from declutr.inference.whitening import FILE
+    from declutr.inference.fitted_map import FILE
 
     if not place.is_file():
         return whitening.save(place)
@@ -158,19 +181,16 @@ def _sample(texts: Iterable[str], size: int) -> Iterator[str]:
     return (text for _, text in sorted(kept))
 
 
-def _fitted(
-    encoder: Encoder, texts: Iterable[str], dimension: int | None, progress: bool
-) -> Whitening:
+def _fitted(encoder: Encoder, texts: Iterable[str], args: argparse.Namespace) -> FittedMap:
     from tqdm.auto import tqdm
 
     from declutr.corpus.text_inputs import text_blocks
-    from declutr.inference.whitening import Whitening
 
     digest = hashlib.sha256()
 
     def embeddings() -> Iterator[np.ndarray]:
         # With None, tqdm shows a bar only on a terminal, so that logs contain none.
-        with tqdm(unit=" texts", unit_scale=True, disable=None if progress else True) as bar:
+        with tqdm(unit=" texts", unit_scale=True, disable=True if args.quiet else None) as bar:
             for block in text_blocks(texts, _BLOCK_TEXTS, _BLOCK_CHARACTERS):
                 for text in block:
                     content = text.encode("utf-8", "surrogatepass")
@@ -178,21 +198,34 @@ def _fitted(
                 yield encoder(block)
                 bar.update(len(block))
 
-    whitening = Whitening.fit(embeddings(), dimension)
-    return replace(whitening, digest=f"sha256:{digest.hexdigest()}")
+    whitening = _map_of(embeddings(), args)
+    return whitening.with_digest(f"sha256:{digest.hexdigest()}")  # known once all texts are read
 
 
-def _told(whitening: Whitening, places: list[Path], encoder: Encoder) -> Iterator[str]:
-    d, k = whitening.input_dimension, whitening.dimension
+def _map_of(embeddings: Iterator[np.ndarray], args: argparse.Namespace) -> FittedMap:
+    if args.method == "flow":
+        from declutr.inference.flow import Flow
+
+        numbers = {"epochs": args.epochs or 1, "batch_size": _BATCH, "seed": _SEED}
+        return Flow.fit(embeddings, **numbers, progress=not args.quiet)
+    from declutr.inference.whitening import Whitening
+
+    return Whitening.fit(embeddings, args.dimension)
+
+
+def _told(
+    whitening: FittedMap, places: list[Path], encoder: Encoder, linear: bool
+) -> Iterator[str]:
+    k = whitening.dimension
     yield f"Fitted on {whitening.texts:,} texts."
     if cut := encoder.truncated_texts:
         kept = "end" if encoder.describe().get("truncation_side") == "left" else "beginning"
         yield f"{cut:,} are longer than the model takes, and count with their {kept}."
-    share = whitening.kept_variance or 0.0
-    yield f"{d} dimensions to {k}, which hold {100 * share:.1f} % of the variance."
+    yield whitening.told()
     if whitening.texts < _FEW * k:
+        other = ", or a smaller --dimension," if linear else ""
         yield (
-            f"That is fewer than {_FEW} texts for each of the {k} dimensions: more text, or a "
-            "smaller --dimension, gives a steadier whitening."
+            f"That is fewer than {_FEW} texts for each of the {k} dimensions: more text{other} "
+            "gives a steadier whitening."
         )
     yield from (f"Stored in {place}" for place in places)

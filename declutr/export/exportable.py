@@ -109,6 +109,11 @@ def exportable(
         )
     made.normalizes = normalize or model.normalizes
     if whiten and model.whitening is not None:
+        if not isinstance(model.whitening, Whitening):
+            raise ExportError(
+                f"'{place}' has a flow, which no layer of other tools can hold. Fit a linear "
+                "whitening instead (`declutr whiten`), or export it without (--no-whitening)."
+            )
         made.dense.append(_as_dense(model.whitening))
         made.whitened = True
     return made
@@ -118,7 +123,7 @@ def _of_archive(place: str, model: TrainedModel) -> Exportable:
     field_embedder = model.model._text_field_embedder
     if not isinstance(field_embedder, MLMTextFieldEmbedder):
         raise _refused(place, f"the embedder {type(field_embedder).__name__}")
-    if model.model.two_encoders:
+    if len(model.model.embedders) > 1:
         raise _refused(place, "two encoders, whose embeddings are concatenated (two_encoders)")
     embedder = field_embedder.token_embedder
     if embedder._scalar_mix is not None:

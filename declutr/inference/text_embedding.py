@@ -94,7 +94,7 @@ class TextEmbedding:
             "long_texts": self._long_texts,
             **({"truncation_side": "left"} if cut else {}),
             "dtype": self._dtype,
-            "whitening": list(self._whitening.matrix.shape) if self._whitening else None,
+            "whitening": self._whitening.description if self._whitening else None,
             "truncate_dim": self._truncate_dim,
             "normalize": self._normalize,
         }

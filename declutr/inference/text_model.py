@@ -12,7 +12,7 @@ from declutr.inference import EncoderError
 if TYPE_CHECKING:  # encoders without a model, such as word vectors, need not wait for torch
     import torch
 
-    from declutr.inference.whitening import Whitening
+    from declutr.inference.fitted_map import FittedMap
 
 _DOCUMENT = ("document", "passage", "corpus")
 """The names of prompts that sentence-transformers' `encode_document` looks for, in order."""
@@ -145,8 +145,8 @@ class TextModel(ABC):
     normalizes = False
     """Whether embeddings are scaled to length 1 by default, as by a normalisation module."""
 
-    whitening: Whitening | None = None
-    """The whitening that is stored with the model; `None` if there is none."""
+    whitening: FittedMap | None = None
+    """The whitening or flow that is stored with the model; `None` if there is none."""
 
     prompts = Prompts()
     """The prompts of the model. `tokenize` adds the prompt that its caller chose from them."""

@@ -76,9 +76,11 @@ class TrainedModel(TextModel):
                     "content may be broken, or made by another release."
                 ) from error
             if (folder / WHITENING).is_file():
+                from declutr.inference.fitted_map import load_map
+                from declutr.inference.flow import Flow
                 from declutr.inference.whitening import Whitening
 
-                self.whitening = Whitening.load(folder)
+                self.whitening = load_map(folder, (Whitening, Flow))
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr-declutr")
         self.model = cast(Any, self._predictor._model)
         self.reader: Any = self._predictor._dataset_reader

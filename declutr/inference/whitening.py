@@ -10,23 +10,17 @@ Sigma divides by N - 1; N would give the same cosines. Scaling y to length 1 is 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from declutr._version import __version__
-from declutr.archives import WHITENING
-from declutr.inference.embedding_moments import ROWS, Moments, WhiteningError
-from declutr.system.files import checksums_of, json_checksum, write_whole
+from declutr.inference.embedding_moments import Moments, WhiteningError
+from declutr.inference.fitted_map import FILE, FittedMap
 
-FILE = WHITENING
-"""The name of the file in the folder of a model, and at the root of an archive."""
+__all__ = ["FILE", "FLOOR", "Whitening", "WhiteningError"]
 
 FLOOR = 1e-8
 """The smallest variance, relative to the largest, that embeddings are scaled by.
@@ -34,11 +28,9 @@ FLOOR = 1e-8
 After layer normalisation, there is a direction in which embeddings differ by rounding errors alone.
 Divided by their own standard deviation, they would count as much as any other direction."""
 
-_FORMAT = "1"
-
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
+class Whitening(FittedMap):
     """An affine map of embeddings, `(x - mean) @ matrix`, that whitens them.
 
         whitening = Whitening.fit(blocks, dimension=256)
@@ -56,6 +48,8 @@ class Whitening:
 
     `WhiteningError` : the shapes do not go together, or numbers are not finite.
     """
+
+    format: ClassVar[str] = "1"
 
     mean: np.ndarray
     matrix: np.ndarray
@@ -152,95 +146,25 @@ class Whitening:
             )
         return replace(self, matrix=self.matrix[:, :dimension])
 
-    def transform(self, embeddings: np.ndarray) -> np.ndarray:
-        """Return the whitened embeddings `(n, k)` of embeddings `(n, d)`.
+    @property
+    def description(self) -> list[int]:
+        """The shape `[d, k]` of the matrix."""
+        return list(self.matrix.shape)
 
-        They are computed in float64, and returned in the input's dtype if it is a floating-point
-        type, else in float64.
+    def told(self) -> str:
+        d, share = self.input_dimension, self.kept_variance or 0.0
+        return (
+            f"{d} dimensions to {self.dimension}, which hold {100 * share:.1f} % of the variance."
+        )
 
-        # Raises
+    def _map(self, rows: np.ndarray) -> np.ndarray:
+        return (rows - self.mean) @ self.matrix
 
-        `WhiteningError` : the embeddings have another shape.
-        """
-        embeddings = np.asarray(embeddings)
-        if embeddings.ndim != 2 or embeddings.shape[1] != self.input_dimension:
-            raise WhiteningError(
-                f"This whitening is for embeddings (n, {self.input_dimension}), got "
-                f"{embeddings.shape}. Fit it again for this model."
-            )
-        dtype = embeddings.dtype if embeddings.dtype.kind == "f" else np.dtype(np.float64)
-        whitened = np.empty((len(embeddings), self.dimension), dtype=dtype)
-        for start in range(0, len(embeddings), ROWS):
-            block = embeddings[start : start + ROWS].astype(np.float64) - self.mean
-            whitened[start : start + ROWS] = block @ self.matrix
-        return whitened
-
-    @staticmethod
-    def stored_in(folder: str | os.PathLike) -> bool:
-        """Return whether a folder holds a whitening."""
-        return (Path(folder) / FILE).is_file()
-
-    def save(self, folder: str | os.PathLike) -> Path:
-        """Write `whitening.safetensors` into a folder, whole or not at all; return its path."""
-        file = Path(folder) / FILE
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, self.to_bytes(), shared=True)
-        return file
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the file: the same bytes each time for the same whitening."""
-        from safetensors.numpy import save
-
+    def _stored(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {"mean": self.mean, "matrix": self.matrix, "variances": self.variances}
-        tensors = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
-        about = {
-            "format": _FORMAT,
-            "version": __version__,
-            "texts": self.texts,
-            "dimension": self.dimension,
-            "digest": self.digest,
-        }
-        about["checksum"] = _checksum(about, tensors)
-        # A single entry: safetensors writes several in any order, and bytes would differ.
-        return save(tensors, {"whitening": json.dumps(about)})
+        return {name: array for name, array in arrays.items() if array is not None}, {}
 
     @classmethod
-    def load(cls, folder: str | os.PathLike) -> Whitening:
-        """Read the whitening that `save` wrote into a folder.
-
-        # Raises
-
-        `FileNotFoundError` : the folder has no whitening.
-        `WhiteningError` : the file is damaged, or is not a whitening of this version.
-        """
-        from safetensors import SafetensorError, safe_open
-
-        file = Path(folder) / FILE
-        if not file.is_file():
-            raise FileNotFoundError(
-                f"No {FILE} in '{folder}'. `declutr whiten MODEL TEXTS` makes one."
-            )
-        try:
-            with safe_open(file, framework="numpy") as stored:
-                about = json.loads((stored.metadata() or {})["whitening"])
-                arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            if about["format"] != _FORMAT:
-                raise WhiteningError(
-                    f"its format is {about['format']!r}, expected {_FORMAT!r}: it is of another "
-                    "version of declutr"
-                )
-            checksum = about.pop("checksum", None)  # release 1.5 wrote none
-            if checksum not in (None, _checksum(about, arrays)):
-                raise WhiteningError("it is damaged: its numbers are not what its checksum says")
-            mean, matrix, variances = arrays["mean"], arrays["matrix"], arrays.get("variances")
-            return cls(mean, matrix, variances, int(about["texts"]), about["digest"])
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise WhiteningError(
-                f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "
-                "MODEL TEXTS`."
-            ) from error
-
-
-def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    sums = {name: [array.shape, checksums_of(array.tobytes())] for name, array in arrays.items()}
-    return json_checksum([about, sums])
+    def _of_stored(cls, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Whitening:
+        mean, matrix, variances = arrays["mean"], arrays["matrix"], arrays.get("variances")
+        return cls(mean, matrix, variances, int(about["texts"]), about["digest"])

@@ -50,9 +50,9 @@ class DeCLUTR(RecordedModel):
         projections without their gradient (SimSiam; Chen & He, 2021).
     two_encoders : True embeds positives and negatives with a second encoder, which starts as a copy
         of the first and shares no weights with it (Logeswaran & Lee, 2018). The embedding of a text
-        is then the concatenation of both.
+        is then the concatenation of both, or, with `embed_with_first`, that of the first encoder.
     views : the way to make the two views: `spans` of the reader (the default), `dropout`,
-        `dropout_rates`, `levels` or `cutoff`; see `declutr.models.views`.
+        `dropout_rates`, `levels`, `tension` or `cutoff`; see `declutr.models.views`.
     miner : the selection of pairs for a metric-learning objective.
     loss : the contrastive objective; `None` trains by masked language modelling only.
     initializer : applied to the parameters at the end of construction.
@@ -104,6 +104,7 @@ class DeCLUTR(RecordedModel):
         regularizer: Optional[RegularizerApplicator] = None,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
+        embed_with_first: bool = False,
     ) -> None:
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         # Archives hold the weights in the order in which these modules are assigned.
@@ -151,7 +152,7 @@ class DeCLUTR(RecordedModel):
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
         self._second_encoder = parts.second_encoder(own) if two_encoders else None
-        self._encoders = Encoders(own, self._second_encoder, momentum_encoder)
+        self._encoders = Encoders(own, self._second_encoder, momentum_encoder, embed_with_first)
         self._wanted = loss.inputs if loss is not None and self.contrastive else {}
 
     @cached_property
@@ -190,6 +191,7 @@ class DeCLUTR(RecordedModel):
             follow each other, or a momentum encoder is combined with a sharded model.
         """
         trainer_data.require_room(self._loss, trainer.data_loader)
+        trainer_data.require_clusters(self._loss, trainer)
         if self.contrastive:
             trainer_data.require_consecutive(self._loss, trainer.data_loader)
             trainer_data.require_validation_loss(trainer)
@@ -212,7 +214,7 @@ class DeCLUTR(RecordedModel):
 
     @property
     def embedding_dim(self) -> int:
-        """The width of embeddings; with two encoders, of both together."""
+        """The width of embeddings; with two encoders that embed, of both together."""
         return self._seq2vec_encoder.get_output_dim() * len(self.embedders)
 
     @property
@@ -222,9 +224,8 @@ class DeCLUTR(RecordedModel):
 
     @property
     def embedders(self) -> list[torch.nn.Module]:
-        """The text field embedders: one, or with two encoders two."""
-        second = [] if self._second_encoder is None else [self._second_encoder["embedder"]]
-        return [self._text_field_embedder, *second]
+        """The text field embedders that embed texts: one, or with two encoders two."""
+        return [encoder["embedder"] for encoder in self._encoders.embedding]
 
     def forward(  # type: ignore[override]
         self,

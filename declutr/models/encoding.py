@@ -33,11 +33,19 @@ class Encoders:
     own : the encoder that the optimizer trains.
     second : a separate encoder for positives and negatives, with `two_encoders`.
     target : the momentum encoder, for `keys` and the targets of an objective.
+    embed_with_first : whether embeddings are those of `own` alone, although there is a second.
     """
 
     own: Mapping[str, Any]
     second: torch.nn.ModuleDict | None = None
     target: MomentumEncoder | None = None
+    embed_with_first: bool = False
+
+    @property
+    def embedding(self) -> list[Any]:
+        """The encoders whose embeddings, joined, are the embedding of a text."""
+        alone = self.second is None or self.embed_with_first
+        return [self.own] if alone else [self.own, self.second]
 
     def of(self, name: str) -> Any:
         """Return the encoder that embeds and projects a view."""
@@ -57,8 +65,7 @@ class Encoders:
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """Return the embeddings `(N, d)` of texts `(N, L)`, concatenated over two encoders."""
-        encoders = [self.own] if self.second is None else [self.own, self.second]
-        each = [embedded(encoder, texts) for encoder in encoders]
+        each = [embedded(encoder, texts) for encoder in self.embedding]
         return each[0] if len(each) == 1 else torch.cat(each, dim=-1)
 
 
@@ -146,14 +153,15 @@ class Encoding:
             return Encoded({}, None)
         if self._embedder.training and device_of(next(iter(texts.values()))).type == "cpu":
             HEAP.settle()
-        together = joined(list(texts.values())) if len(texts) == 1 or self._joins else None
+        together = joined(list(texts.values())) if self._joins else None
         if together is not None:
             return self._encode_together(texts, together, labels)
         each = []
         for name, some in texts.items():
             paired = name in ("anchors", "positives")
+            own = labels if name == "masked" else None
             with self._views.within(name, self._embedder) if paired else nullcontext():
-                each.append(self._encode_own({name: some}, labels if name == "masked" else None))
+                each.append(self._encode_together({name: some}, some, own))
         embeddings = {name: vectors for one in each for name, vectors in one.embeddings.items()}
         return Encoded(embeddings, each[0].mlm_sums)
 

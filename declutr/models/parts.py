@@ -112,6 +112,16 @@ def require_objective(
             f"{name} finds what belongs together in the batch itself: remove positives from the "
             'dataset reader, and set "views": "dropout".'
         )
+    if loss.group != views.group:
+        raise ConfigurationError(
+            f"{type(views).__name__} makes groups of {views.group} pair(s), and {name} takes "
+            f'groups of {loss.group}: contrastive_tension and the views "tension" go together, '
+            "with equal negatives."
+        )
+    if views.group > 1 and chunk_size is not None:
+        raise ConfigurationError(
+            f"{type(views).__name__} makes pairs of a whole batch: remove chunk_size."
+        )
     if "token_vectors" in loss.inputs:
         if not hasattr(pooler, "local_vectors"):
             raise ConfigurationError(

@@ -40,6 +40,18 @@ def require_consecutive(loss: Objective | None, loader: Any) -> None:
         )
 
 
+def require_clusters(loss: Objective | None, trainer: Any) -> None:
+    """Raise if an objective needs clusters that no callback of a trainer assigns."""
+    callbacks = getattr(trainer, "_callbacks", None) or []
+    if not getattr(loss, "needs_clusters", False):
+        return
+    if not any(getattr(callback, "assigns_clusters", False) for callback in callbacks):
+        raise ConfigurationError(
+            f"{type(loss).__name__} needs clusters of all texts: add "
+            '{"type": "refresh_clusters"} to trainer.callbacks, as the last one.'
+        )
+
+
 def require_validation_loss(trainer: Any) -> None:
     """Raise if a trainer tracks a validation loss that its validation data cannot give.
 

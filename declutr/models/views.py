@@ -33,6 +33,9 @@ class Views(torch.nn.Module, Registrable):
     needs_positives: bool = False
     """Whether the second view must come from the dataset reader."""
 
+    group: int = 1
+    """The number of consecutive pairs that an objective must take together."""
+
     embeds_positives: bool = False
     """Whether `embed_positives`, and no encoder, makes the embeddings of positives."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from declutr.objectives.memories.reclaim_losses import *
     from declutr.objectives.nt_xent import *
     from declutr.objectives.objective import *
+    from declutr.objectives.pairs.contrastive_tension import *
     from declutr.objectives.pairs.debiased import *
     from declutr.objectives.pairs.info_nce import *
     from declutr.objectives.pairs.metric_learning import *
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from declutr.objectives.without_negatives.alignment_uniformity import *
     from declutr.objectives.without_negatives.bootstrap import *
     from declutr.objectives.without_negatives.decorrelation import *
+    from declutr.objectives.without_negatives.deep_cluster import *
     from declutr.objectives.without_negatives.mutual_information import *
     from declutr.objectives.without_negatives.swapped_prediction import *
 
@@ -58,6 +60,7 @@ _NAMES = {
     "memories.reclaim_losses": "reclaim_loss",
     "nt_xent": "NTXent SupCon nt_xent_loss sup_con_loss",
     "objective": "LibraryObjective MetricLearningObjective Miner Objective",
+    "pairs.contrastive_tension": "ContrastiveTension tension_loss",
     "pairs.debiased": "DebiasedContrastive HardNegative debiased_loss hard_negative_loss",
     "pairs.info_nce": "InfoNCE NPair info_nce n_pair_loss",
     "pairs.metric_learning": (
@@ -79,6 +82,7 @@ _NAMES = {
     "without_negatives.decorrelation": (
         "BarlowTwins SCD barlow_twins_loss cross_correlation scd_loss self_contrast"
     ),
+    "without_negatives.deep_cluster": "DeepCluster cluster_weights deep_cluster_loss",
     "without_negatives.mutual_information": "ISBert jsd_mutual_information_loss",
     "without_negatives.swapped_prediction": (
         "SwappedPrediction multi_crop_swav_loss sinkhorn_assignments swav_loss"

@@ -87,6 +87,9 @@ class Objective(torch.nn.Module, Registrable):
     same_texts: bool = False
     """Whether both views must be of the same text, as the objective finds pairs in the batch."""
 
+    group: int = 1
+    """The number of consecutive pairs that belong together, which the views of a model make."""
+
     @property
     def inputs(self) -> dict[str, bool]:
         """The names of the tensors that `forward` takes, and whether each of them is required."""

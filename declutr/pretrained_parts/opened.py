@@ -162,7 +162,7 @@ class OpenedModel:
         """
         if embedder_changes or name not in self._left or self._left_loaded != load_weights:
             model = self._build(load_weights, embedder_changes)
-            if model.two_encoders:
+            if len(model.embedders) > 1:
                 raise ConfigurationError(
                     f"'{self.place}' embeds by two encoders and concatenates what they give; its "
                     "parts cannot be taken one by one. Use declutr.Encoder, or a model of one."

@@ -12,7 +12,9 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 from declutr.commands import whiten
+from declutr.inference.flow import Flow
 from declutr.inference.whitening import FILE, Whitening
+from tests.conftest import make_documents
 
 pytestmark = pytest.mark.slow
 
@@ -221,6 +223,16 @@ class TestErrors:
             (["--max-texts", "1"], "--max-texts 1; expected at least 2"),
             (["--dimension", "4"], "Embeddings have 3 dimensions, got --dimension 4"),
             (["--text-key", "x", "--output", __file__], "is a file, expected a folder"),
+            (
+                ["--method", "flow", "--dimension", "2"],
+                "--dimension 2 is not for --method flow",
+            ),
+            (["--epochs", "2"], "--epochs 2 is not for --method linear: one pass fits"),
+            (["--method", "flow", "--epochs", "0"], "--epochs of at least 1, got 0"),
+            (
+                ["--method", "flow", "--max-texts", "63"],
+                "A flow needs.*63; expected at least 64",
+            ),
         ],
     )
     def test_wrong_options_are_refused(self, run, model, texts, arguments, message) -> None:
@@ -251,6 +263,34 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match="to 3 dimensions needs more than 3 texts"):
             run(model, tmp_path / "few.txt")
         assert (model / "model.tar.gz").read_bytes() == before and not Whitening.stored_in(model)
+
+
+@pytest.mark.parametrize("place", ["folder", "archive"])
+def test_a_trained_model_takes_a_flow_from_then_on(
+    monkeypatch, capsys, trained: Path, tmp_path: Path, place: str
+) -> None:
+    """The same files, keys and refusals as for a linear whitening; no other tool can hold it."""
+    from declutr.export import ExportError, export_model
+    from declutr.inference.encoder import Encoder
+
+    model = shutil.copytree(trained, tmp_path / "run")
+    texts = make_documents(100, 8, seed=5)
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    plain, before = Encoder(model, device="cpu")(texts), Encoder(model).describe()
+    arguments = ["allennlp", "whiten", str(model), str(tmp_path / "texts.txt"), "--method", "flow"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--epochs", "2", "--device", "cpu", "--quiet"])
+    main()
+    assert "A flow of 3 levels of 3 steps: " in capsys.readouterr().out
+    opened = Encoder(model if place == "folder" else model / "model.tar.gz", device="cpu")
+    flow = Flow.load(model)
+    assert opened.dimension == 32 and opened.describe()["whitening"] == ["flow", 32]
+    assert opened.describe()["content"] != before["content"]
+    np.testing.assert_allclose(opened(texts), flow.transform(plain), atol=1e-4)
+    assert flow.texts == 100 and str(flow.digest).startswith("sha256:")
+    np.testing.assert_array_equal(Encoder(model, device="cpu", whiten=False)(texts), plain)
+    with pytest.raises(ExportError, match=r"has a flow, which no layer .*--no-whitening"):
+        export_model(model, tmp_path / "out", onnx=False)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("place", ["folder", "archive"])

@@ -1,6 +1,7 @@
 """Both views of each kind, as the objective of a model gets them."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,88 @@ def test_parts_that_do_not_fit_together_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         model_of(checkpoint, **changes)
+
+
+TENSION: dict[str, Any] = {
+    "views": {"type": "tension", "negatives": 1, "dropout": 0.0},
+    "loss": {"type": "contrastive_tension", "negatives": 1},
+    "two_encoders": True,
+    "embed_with_first": True,
+}
+
+
+def test_tension_pairs_one_sentence_with_itself_and_the_others_with_each_other(
+    checkpoint: Path,
+) -> None:
+    """Of texts 0 to 5, by two encoders: (0, 0), (1, 2), (3, 3), (4, 5). Without dropout."""
+    model = model_of(checkpoint, **TENSION)
+    with torch.no_grad():
+        for parameter in model._second_encoder["embedder"].parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    loss = model(texts())["loss"]
+    loss.backward()
+    left = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert left == []
+    model.eval()
+    with torch.no_grad():
+        x = model(texts())["embeddings"].double()  # of the first encoder alone
+        second = model._second_encoder
+        vectors = second["embedder"](texts())
+        y = second["pooler"](vectors, texts()["tokens"]["mask"]).double()
+    assert x.shape == (6, 32) == (6, model.embedding_dim)
+    terms = []
+    for one, other, same in ((0, 0, True), (1, 2, False), (3, 3, True), (4, 5, False)):
+        z = sum(a * b for a, b in zip(x[one].tolist(), y[other].tolist(), strict=True))
+        terms.append(math.log1p(math.exp(-z if same else z)))
+    assert loss.item() == pytest.approx(sum(terms) / 4, rel=1e-5)
+
+
+def test_dropout_of_tension_is_that_of_the_encoder_by_default(checkpoint: Path) -> None:
+    without, usual = (
+        model_of(checkpoint, **TENSION | {"views": {"type": "tension", "negatives": 1, **rate}})
+        for rate in ({"dropout": 0.0}, {})
+    )
+    with torch.no_grad():
+        exact = [without(texts())["loss"].item() for _ in range(2)]
+        assert exact[0] == exact[1] != usual(texts())["loss"].item()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"views": "dropout"},
+            r"makes groups of 1 pair\(s\), and ContrastiveTension takes groups of 2",
+        ),
+        ({"loss": {"type": "info_nce"}}, "InfoNCE takes groups of 1"),
+        ({"loss": {"type": "contrastive_tension"}}, "groups of 8.* with equal negatives"),
+        ({"chunk_size": 3}, "makes pairs of a whole batch: remove chunk_size"),
+        ({"views": {"type": "tension", "negatives": 0}}, "negatives must be above 0, got 0"),
+        ({"views": {"type": "tension", "dropout": 1}}, r"dropout must lie in \[0, 1\), got 1"),
+    ],
+)
+def test_parts_of_tension_that_do_not_fit(checkpoint: Path, changes: dict, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        model_of(checkpoint, **TENSION | changes)
+
+
+def test_batches_that_make_no_whole_groups_are_refused(checkpoint: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"A batch has 5 texts.*batch_size to a multiple of 3"
+    ):
+        model_of(checkpoint, **TENSION)(texts(5))
+
+
+def test_each_dropout_rate_also_holds_for_two_encoders(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = {"type": "dropout_rates", "low": 0.0, "high": 0.5}
+    model = model_of(checkpoint, views=views, two_encoders=True)
+    given = seen_by(model, monkeypatch)
+    model(texts())
+    expected = model.eval()(texts())["embeddings"][:, :32]
+    assert torch.allclose(given[0][0], expected, atol=1e-6)
+    assert not torch.allclose(given[0][1], expected, atol=1e-2)
 
 
 def test_readers_and_views_that_do_not_fit_together_are_refused(checkpoint: Path) -> None:

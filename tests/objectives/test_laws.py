@@ -38,11 +38,13 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("byol", {}, {}),
     ("contrastive", {"margin": 2.5}, {}),
     ("contrastive", {**UNIT, "reduction": "sum"}, {"labels": CLASSES}),
+    ("contrastive_tension", {"negatives": 1}, {}),
     ("cosine_regression", {}, {"labels": torch.linspace(-1, 1, ROWS)}),
     ("cpc", {"embedding_size": WIDTH, "context_size": 3}, {**IDS, **DOCUMENTS}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 20}, {}),
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 12}, {}),
     ("debiased_contrastive", {}, {}),
+    ("deep_cluster", {**BANK, "clusters": 3}, IDS),
     ("hard_negative", {}, {}),
     ("hard_negative", {"temperature": 0.005, "tau_plus": 0.9, "beta": 0}, {}),
     ("hard_negative", {"detach_weights": True, "tau_plus": 0}, {}),
@@ -97,7 +99,7 @@ READS: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
 ]
 LIBRARY = {"pytorch_metric_learning", "pml"}
 MINED = {"nt_xent", "cross_batch_memory", "weighted_sum", *LIBRARY}
-VIEWS = {"byol": 4, "scd": 4, "cpc": 1, "instance_discrimination": 1}
+VIEWS = {"byol": 4, "scd": 4, "cpc": 1, "instance_discrimination": 1, "deep_cluster": 1}
 
 
 def cases(*without: str, among: Any = CASES) -> Any:

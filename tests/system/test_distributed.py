@@ -130,6 +130,19 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "deep_cluster": (
+        {
+            "loss": {
+                "type": "deep_cluster",
+                "instances": 30,
+                "embedding_size": 32,
+                "clusters": 4,
+            }
+        },
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
     "reclaim": (
         {"loss": {"type": "reclaim", "instances": 30, "embedding_size": 32, "num_negatives": 3}},
         {"masked_language_modeling": False},
@@ -190,6 +203,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
 GIVEN = {
     "sup_con with labels": {"labels": [0, 1, 1, 0]},
     "instance_discrimination": {"ids": [7, 0, 29, 7]},
+    "deep_cluster": {"ids": [7, 0, 29, 7]},
     "reclaim": {"ids": [7, 0, 29, 7]},
     "quick_thoughts": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
     "cpc": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
