@@ -74,7 +74,8 @@ class SpanEdit(Augmentation):
     def __init__(self, name: str, number: int, share: float) -> None:
         if number < 1 or not 0 < share < 1:
             raise ConfigurationError(
-                f"{name} must be at least 1 and share above 0 and below 1, got {number} and {share}."
+                f"{name} must be at least 1 and share above 0 and below 1, got {number} and "
+                f"{share}."
             )
         self._number, self._share = number, share
 
