@@ -16,6 +16,7 @@ from declutr.modules.heads import Head, MomentumEncoder
 from declutr.objectives import Objective
 from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
+from declutr.system.distributed import is_sharded
 
 PRECISIONS = ("auto", "bfloat16", "float32")
 """The values of `precision`; see `declutr.modules.precision.training_precision`."""
@@ -78,6 +79,30 @@ def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.Modu
     if isinstance(second["embedder"], MLMTextFieldEmbedder):
         second["embedder"].freeze_head()
     return second
+
+
+def decoder_of(embedder: TextFieldEmbedder, trained: bool) -> torch.nn.Module:
+    """Return the decoder that reconstructs texts from the embeddings of an encoder.
+
+    # Parameters
+
+    embedder : the text field embedder.
+    trained : whether its language modelling head is trained, and it is the only encoder.
+
+    # Raises
+
+    `ConfigurationError` : it is not, or its transformer has no cross-attention.
+    """
+    from declutr.modules.text_decoder import TextDecoder  # a second transformer, rarely wanted
+
+    if not trained or not isinstance(embedder, MLMTextFieldEmbedder):
+        raise ConfigurationError(
+            "reconstruct needs the language modelling head of a single encoder: give it a text "
+            'field embedder of type "mlm" with masked_language_modeling, and mlm_weight above 0, '
+            "and remove two_encoders; or set reconstruct to false."
+        )
+    token_embedder = embedder.token_embedder
+    return TextDecoder(token_embedder.transformer_model, token_embedder.encoder)
 
 
 # ---------------------------------------------------------------------------- checks of the parts
@@ -218,6 +243,16 @@ def require_room(loss: Objective | None, loader: Any) -> None:
             f"{type(loss).__name__} has places for {room} instances, but ids go up to "
             f"{int(rows.max())}. Set model.loss.instances to the rows of train_data_path, "
             f"blank ones included: at least {int(rows.max()) + 1}."
+        )
+
+
+def require_whole(model: torch.nn.Module, trainer: Any, **part: Any) -> None:
+    """Raise if a model is sharded over processes although it has a part that needs it whole."""
+    ((key, value),) = part.items()
+    shards = is_sharded(model) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None
+    if value is not None and shards:
+        raise ConfigurationError(
+            f'{key} does not work with the accelerator "fsdp": remove one of them.'
         )
 
 
