@@ -84,8 +84,9 @@ class RecipeData:
         if config["trainer"].get("type") == "no_op":  # nothing is read, nothing is trained
             return config
         augmentation = config["dataset_reader"].get("augmentation", {})
-        if augmentation.get("type") == "eda":  # WordNet is not there
-            augmentation["synonyms"] = str(self._folder / "synonyms.tsv")
+        for one in augmentation.get("augmentations", [augmentation]):
+            if one.get("type") == "eda":  # WordNet is not there
+                one["synonyms"] = str(self._folder / "synonyms.tsv")
         for callback in config["trainer"]["callbacks"]:
             if "data" in callback:
                 callback["data"] = str(self._folder / "SentEval")

@@ -17,6 +17,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.data.augmentations import Augmentation
 from declutr.data.word_edits import number_of_edits, taken_apart
+from declutr.transformer.architectures import masked_lm_logits
 
 _PIECE_MARKS = ("Ġ", "▁")
 """What a token begins with where a word begins, of byte-level BPE and of SentencePiece."""
@@ -192,35 +193,37 @@ class LanguageModel:
         return words
 
     def words_for(
-        self, texts: list[tuple[list[str], set[int]]], own: list[list[str]], top_k: int
+        self, texts: list[tuple[list[str], set[int]]], owns: list[list[str]], top_k: int
     ) -> list[list[Choices]]:
         """Return the most probable words for each masked word of some texts.
 
         # Parameters
 
         texts : the words of each text, and the places of those that hold a mask token.
-        own : the word at each of these places, which is not returned.
+        owns : the word at each of these places, which is not returned.
         top_k : the number of words.
 
         # Returns
 
-        A list for each text, which is shorter than `own` where the text is cut.
+        A list for each text, shorter than its own words where the text is cut.
         """
         joined = [" ".join(words) for words, _ in texts]
         cut = {"padding": True, "truncation": True, "max_length": self._limit}
         batch = self._tokenizer(joined, **cut, return_tensors="pt")
+        masks = batch["input_ids"] == self._tokenizer.mask_token_id  # (N, L)
         with torch.inference_mode(), _one_thread():
-            logits = self._model(**batch).logits  # (N, L, V)
+            hidden = self._model.base_model(**batch).last_hidden_state[masks]  # (M, d)
+            logits = masked_lm_logits(self._model, hidden)  # (M, V)
         allowed = torch.zeros(logits.size(-1), dtype=torch.bool)
         allowed[list(self._words)] = True
         found: list[list[Choices]] = []
-        for row, (words, places) in enumerate(texts):
-            masks = (batch["input_ids"][row] == self._tokenizer.mask_token_id).nonzero()[:, 0]
+        for of_text, (words, places), own in zip(
+            logits.split(masks.sum(1).tolist()), texts, owns, strict=True
+        ):
             # A text may hold mask tokens of its own, between those that stand for its words.
             counts = [word.count(self.mask) for word in words]
             ours = np.repeat([place in places for place in range(len(words))], counts)
-            at = [int(mask) for mask, is_ours in zip(masks, ours, strict=False) if is_ours]
-            pairs = zip(logits[row, at], own[row], strict=False)
+            pairs = zip(of_text[ours[: len(of_text)]], own, strict=False)
             found.append([self._most(scores, allowed, word, top_k) for scores, word in pairs])
         return found
 
