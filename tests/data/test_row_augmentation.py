@@ -1,5 +1,6 @@
 """Tests of texts of labelled rows that are augmented in training, by every reader that has them."""
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Instance, Vocabulary
+from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.models import archival
 
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety.building import untrusted
@@ -126,9 +129,7 @@ def test_validation_must_have_a_reader_of_its_own(make: Make, file: Path, tmp_pa
     make().instance(other, 0)
 
 
-def test_readers_of_archives_leave_texts_as_they_are(
-    make: Make, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_of_archives_leave_texts_as_they_are(make: Make, file: Path) -> None:
     built = []
     token = archives._archived.set(True)
     built.append(make(augmentation=Numbered()))
@@ -138,6 +139,15 @@ def test_readers_of_archives_leave_texts_as_they_are(
     for reader in built:
         assert not reader.draws_anew
         assert ids_of(reader.instance(file, 2)) == ids_of(make().instance(file, 2))
+
+
+def test_loading_an_archive_says_so_to_its_readers(tmp_path: Path) -> None:
+    reader = {"type": "glue", "task": "sst-2", "augmentation": {"type": "span_deletion"}}
+    readers = archival._load_dataset_readers(
+        Params({"dataset_reader": copy.deepcopy(reader)}), str(tmp_path)
+    )
+    assert [one.draws_anew for one in readers] == [False, False]
+    assert DatasetReader.from_params(Params(reader)).draws_anew
 
 
 def test_untrusted_readers_refuse(make: Make, file: Path) -> None:

@@ -163,7 +163,7 @@ def test_cls_pooling_and_a_maximum_length_are_exported(train_family, tmp_path: P
     assert config["architectures"] == ["BertModel"]
 
 
-@pytest.mark.parametrize("family", ["bert", "electra"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("electra", marks=pytest.mark.long)])
 def test_the_decoder_of_reconstruction_is_not_exported(
     family: str, train_family, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from transformers import DistilBertModel as DistilBert
 
 import declutr.plugin  # noqa: F401
 from declutr.modules.text_decoder import TextDecoder
+from tests import two_processes
 from tests.models.test_views import spans
 
 WIDTH, LAYERS = 32, 2
@@ -183,3 +184,27 @@ def test_sharded_models_are_refused(checkpoint: Path) -> None:
     Wrapper.attach = lambda trainer: None
     with pytest.raises(ConfigurationError, match=r'reconstruct does not work with .*"fsdp"'):
         parts.require_whole(model_of(checkpoint), Trainer(), reconstruct=object())
+
+
+def gradients(checkpoint: str, first: int, last: int, distributed: bool = True) -> dict[str, Any]:
+    """The gradients of a step over some rows of a batch, averaged by DistributedDataParallel."""
+    model = quiet(model_of(Path(checkpoint)))
+    rank = torch.distributed.get_rank() if distributed else 0
+    rows = slice(last * rank, last * (rank + 1)) if distributed else slice(first, last)
+    batch = [
+        {"tokens": {key: tensor[rows] for key, tensor in spans(seed=seed)["tokens"].items()}}
+        for seed in (1, 2)
+    ]
+    whole = torch.nn.parallel.DistributedDataParallel(model) if distributed else model
+    whole(*batch)["loss"].backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_two_processes_have_the_gradients_of_one(checkpoint: Path) -> None:
+    """Texts have other lengths in each: the mean is over the tokens of both."""
+    one = gradients(str(checkpoint), 0, 6, False)
+    for other in two_processes.run(gradients, str(checkpoint), 0, 3):
+        assert other.keys() == one.keys()
+        assert all(torch.allclose(other[name], one[name], atol=1e-5) for name in one)
