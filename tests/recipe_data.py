@@ -87,8 +87,9 @@ class RecipeData:
         if config["trainer"].get("type") == "no_op":  # nothing is read, nothing is trained
             return config
         augmentation = config["dataset_reader"].get("augmentation", {})
-        if augmentation.get("type") == "eda":  # WordNet is not there
-            augmentation["synonyms"] = str(self._folder / "synonyms.tsv")
+        for one in augmentation.get("augmentations", [augmentation]):
+            if one.get("type") == "eda":  # WordNet is not there
+                one["synonyms"] = str(self._folder / "synonyms.tsv")
         if "unlabelled" in config["dataset_reader"]:  # as many texts without a label as with one
             config["dataset_reader"]["label_fraction"] = 0.5
         for callback in config["trainer"]["callbacks"]:

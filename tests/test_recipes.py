@@ -44,6 +44,7 @@ KINDS = {
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
     *("sentences/contrastive_tension", "sentences/deep_cluster"),
+    *("sentences/tsdae", "labelled/eda_classifier"),
     *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_vae"),
 }
 RESUMED = [recipe_path(name) for name in sorted(KINDS)]

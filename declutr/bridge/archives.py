@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,16 @@ from declutr.bridge.repairs import replaces
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 CARRIED = "declutr.archives.carried"
 SAFETY = "declutr.archives.safety"
+
+_archived: ContextVar[bool] = ContextVar("archived", default=False)
+
+
+def is_archived() -> bool:
+    """Return whether this thread or task is building the dataset readers of an archive.
+
+    They serve prediction and evaluation; what a reader does in training only, it leaves out.
+    """
+    return _archived.get()
 
 
 def carried_transformers(module: ModuleType) -> bool:
@@ -42,7 +53,11 @@ def carried_transformers(module: ModuleType) -> bool:
 
     @replaces(module)
     def _load_dataset_readers(original: Any, config: Any, serialization_dir: str) -> Any:
-        return original(with_archived(config, serialization_dir), serialization_dir)
+        token = _archived.set(True)
+        try:
+            return original(with_archived(config, serialization_dir), serialization_dir)
+        finally:
+            _archived.reset(token)
 
     @replaces(module)
     def _load_model(

@@ -83,7 +83,11 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "declutr.data.augmentations:Augmentation": {
         "callable": "declutr.data.augmentations:CallableAugmentation",
+        "chain": "declutr.data.augmentations:Chain",
         "eda": "declutr.data.word_edits:EasyDataAugmentation",
+        "masked_lm": "declutr.data.masked_words:MaskedWords",
+        "span_deletion": "declutr.data.span_edits:SpanDeletion",
+        "span_reordering": "declutr.data.span_edits:SpanReordering",
     },
     "declutr.models.views:Views": {
         "cutoff": "declutr.models.views:CutoffViews",

@@ -2,13 +2,14 @@
 
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Optional
 
 import numpy as np
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 
+from declutr.sampling.row_draws import DocumentRandom
 from declutr.system import NoSuchModule, module_from_here, raised_as
 
 
@@ -34,6 +35,58 @@ class Augmentation(Registrable):
         rng : the only source of random numbers.
         """
         raise NotImplementedError
+
+    def of_many(self, texts: Iterable[tuple[str, np.random.Generator]]) -> list[str]:
+        """Return the augmented texts of many, each as if it had been given alone.
+
+        A subclass that computes faster for many texts at once overrides it, as `masked_lm` does.
+
+        # Parameters
+
+        texts : the texts, each with its source of random numbers, which is valid until the next
+            pair is asked for.
+        """
+        return [self(text, rng) for text, rng in texts]
+
+
+@Augmentation.register("chain")
+class Chain(Augmentation):
+    """An augmentation that applies several, each to what the one before it made.
+
+    Each has random numbers of its own, so that what one draws does not depend on how much another
+    one draws. A text that becomes blank is not edited further.
+
+    # Parameters
+
+    augmentations : at least one, in the order in which they are applied.
+
+    # Raises
+
+    `ConfigurationError` : if there are none.
+    """
+
+    def __init__(self, augmentations: list[Augmentation]) -> None:
+        if not augmentations:
+            raise ConfigurationError(
+                "The augmentation 'chain' got no augmentations. Name at least one, such as "
+                '{"type": "span_deletion"}.'
+            )
+        self._links = augmentations
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        return self.of_many([(text, rng)])[0]
+
+    def of_many(self, texts: Iterable[tuple[str, np.random.Generator]]) -> list[str]:
+        made, seeds = [], []
+        for text, rng in texts:
+            made.append(text)
+            seeds.append(rng.integers(2**63, size=len(self._links)).tolist())
+        for place, link in enumerate(self._links):
+            at, rows = DocumentRandom().at, [row for row, text in enumerate(made) if text.strip()]
+            given = ((made[row], at(seeds[row][place], 0, 0)) for row in rows)
+            for row, text in zip(rows, link.of_many(given), strict=True):
+                made[row] = text
+        return made
 
 
 @Augmentation.register("callable")

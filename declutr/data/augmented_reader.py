@@ -1,27 +1,22 @@
 """The DatasetReader "augmented", which pairs each row of a corpus with an augmented text."""
 
-import logging
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
-import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
 
-from declutr.archives.safety.building import is_untrusted
 from declutr.corpus import Paths, normalize_whitespace
 from declutr.corpus.documents import SourceError
 from declutr.data.augmentations import Augmentation
 from declutr.data.document_rows import DocumentRows, kept_by_path
+from declutr.data.row_augmentation import RowAugmentation
 from declutr.data.row_reader import RowReader
 from declutr.data.row_views import TextGroups
 from declutr.data.sentence_reader import SentenceSelection
 from declutr.sampling.row_draws import RowDraws
-
-logger = logging.getLogger(__name__)
 
 
 @DatasetReader.register("augmented")
@@ -171,8 +166,7 @@ class AugmentedTexts(TextGroups):
 
     def __post_init__(self) -> None:
         self.draws_anew = self.draws.resample
-        self._untrusted = is_untrusted()
-        self._num_blank = torch.zeros((), dtype=torch.int64).share_memory_()  # Workers count too.
+        self._of_rows = RowAugmentation(self.augmentation, self.draws)
 
     @property
     def num_blank(self) -> int:
@@ -180,7 +174,7 @@ class AugmentedTexts(TextGroups):
 
         Workers count without a lock, so that a few may be missed.
         """
-        return int(self._num_blank)
+        return self._of_rows.num_blank
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
         corpus, texts = self.source.corpus(path), self.source.texts(path)
@@ -208,33 +202,11 @@ class AugmentedTexts(TextGroups):
         whole : the token ids of each text.
         keys : for each text, the arguments of `RowDraws.at`.
         """
-        if self._untrusted:
-            raise ConfigurationError(
-                "This dataset reader is of an archive that was opened without trust, and its "
-                "augmentation may read files and import modules that the archive names. Set "
-                "sample_spans to False for whole texts, or, if you made the archive yourself, open "
-                "it with trust=True (--trust)."
-            )
-        positives: list[str] = []
-        anchors: list[str] = []
-        for text, key in zip(texts, keys, strict=True):
-            rng = self.draws.at(*key)
-            positives.append(self.augmentation(text, rng))
-            if self.both:
-                anchors.append(self.augmentation(text, rng))
-        made = [normalize_whitespace(text) for text in positives + anchors]
+        made = self._of_rows([[text] * (1 + self.both) for text in texts], keys)
         # Tokenizers are faster with many texts in one call.
-        encoded, lengths = self.codec.encode(made)
-        encodings = zip(encoded, lengths, whole * (1 + self.both), strict=True)
-        views = [view if length else self._instead(own) for view, length, own in encodings]
-        count = len(texts)
-        return list(zip(views[count:] if self.both else whole, views[:count], strict=True))
-
-    def _instead(self, original: np.ndarray) -> np.ndarray:
-        if not self._num_blank:
-            logger.warning(
-                "An augmentation left nothing of a text, which is taken as it is instead. Further "
-                "ones are counted, not reported one by one."
-            )
-        self._num_blank += 1
-        return original
+        encoded, lengths = self.codec.encode([text for row in made for text in row])
+        originals = [own for own in whole for _ in range(1 + self.both)]
+        encodings = zip(encoded, lengths, originals, strict=True)
+        views = [view if n else self._of_rows.instead(own) for view, n, own in encodings]
+        positives = views[:: 1 + self.both]
+        return list(zip(views[1::2] if self.both else whole, positives, strict=True))

@@ -11,7 +11,8 @@ class InstanceRows:
     """The instances of a reader, read once and kept in memory; one instance is one row.
 
     It has the part of the interface of `declutr.data.row_reader.RowReader` that the loader needs
-    for batches of equally many rows.
+    for batches of equally many rows. A reader that draws other instances in every epoch says so by
+    `draws_anew`, and has this part itself (`documents`, `instance`).
 
     # Parameters
 
@@ -25,11 +26,19 @@ class InstanceRows:
 
     def documents(self, path: Any) -> np.ndarray:
         """Return the numbers of all rows, 1-D."""
+        if self._draws_anew:
+            return self._reader.documents(path)  # type: ignore[attr-defined]
         return np.arange(len(self._read(path)))
 
     def instance(self, path: Any, row: int, epoch: int = 0) -> Instance:
-        """Return one row, which is the same in every epoch."""
+        """Return one row in an epoch, which is the same in every epoch unless the reader draws."""
+        if self._draws_anew:
+            return self._reader.instance(path, row, epoch)  # type: ignore[attr-defined]
         return self._read(path)[row]
+
+    @property
+    def _draws_anew(self) -> bool:
+        return getattr(self._reader, "draws_anew", False)
 
     def apply_token_indexers(self, instance: Instance) -> None:
         """Give the text fields of an instance the indexers of the reader."""

@@ -8,8 +8,10 @@ from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
 from declutr.corpus import Paths
 from declutr.corpus.text_pairs import Columns, TextPair, class_label, score_label
+from declutr.data.augmentations import Augmentation
 from declutr.data.collation import number_field
 from declutr.data.pair_rows import PairFiles, PairRows, PairTexts, TokenizedPairs
+from declutr.data.row_augmentation import TrainingAugmentation
 from declutr.data.row_reader import RowReader
 
 NLI = "nli"
@@ -45,6 +47,9 @@ class TextPairReader(RowReader):
     max_score : the number that scores are divided by; 5 for STS.
     header : whether the first line of TSV and CSV names the columns. By default it does, unless
         columns are given by number.
+    augmentation : of anchors and positives, in training only, each with draws of its own, anew in
+        every epoch (`declutr.data.row_augmentation.TrainingAugmentation`). Negatives and labels
+        stay as they are. Validation data need a `validation_dataset_reader` without it.
     with_ids : whether to give `ids` in training, for objectives that recognise pairs.
     others : the parameters of every reader (`declutr.data.row_reader.RowReader`). `text_key` and
         `cache_dir` apply to whole texts; `max_instances` counts pairs.
@@ -70,6 +75,7 @@ class TextPairReader(RowReader):
         max_score: float = 1.0,
         header: Optional[bool] = None,
         *,
+        augmentation: Optional[Augmentation] = None,
         with_ids: bool = False,
         encoding_errors: str = "strict",
         **others: Any,
@@ -87,8 +93,9 @@ class TextPairReader(RowReader):
             header,
             encoding_errors,
         )
-        rows = PairRows(self._pair_files, self._codec, with_ids)
-        self._training = PairTexts(rows, self._codec)
+        augmented = TrainingAugmentation(augmentation, self._draws)
+        rows = PairRows(self._pair_files, self._codec, with_ids, with_texts=bool(augmented))
+        self._training = PairTexts(rows, self._codec, augmented)
 
     def pairs(self, path: Paths) -> TokenizedPairs:
         """Return the pairs at `path`, reading and tokenising them on the first call."""

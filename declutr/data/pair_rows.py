@@ -13,6 +13,7 @@ from declutr.corpus.documents import source_files
 from declutr.corpus.tables import read_rows
 from declutr.data.codecs import Codec
 from declutr.data.document_rows import kept_by_path
+from declutr.data.row_augmentation import TrainingAugmentation
 from declutr.data.row_views import TextGroups
 from declutr.sampling.document_selection import all_rows
 from declutr.sampling.token_budget import UNITS, ExpectedTokens
@@ -121,15 +122,23 @@ class PairRows:
     files : the pairs as texts.
     codec : how texts become token ids.
     with_ids : whether `beside` gives `ids`, the number of each pair. It always gives labels.
+    with_texts : whether texts are kept beside their token ids.
     """
 
     files: PairFiles
     codec: Codec
     with_ids: bool = False
+    with_texts: bool = False
+
+    @kept_by_path
+    def texts(self, path: Paths) -> list[text_pairs.TextPair]:
+        """Return the pairs at `path` as texts, reading them on the first call."""
+        return self.files.read(path)
 
     @kept_by_path
     def corpus(self, path: Paths) -> TokenizedPairs:
-        pairs = TokenizedPairs(self.files.read(path), self.codec)
+        texts = self.texts(path) if self.with_texts else self.files.read(path)
+        pairs = TokenizedPairs(texts, self.codec)
         logger.info(
             f"{path}: {len(pairs)} pairs of {pairs.num_texts} different texts, of which "
             f"{pairs.num_truncated} are cut."
@@ -147,17 +156,35 @@ class PairRows:
         return beside
 
 
+@dataclass(eq=False)
 class PairTexts(TextGroups):
-    """The views of the reader "text_pairs": the anchor, positive and negatives of each pair."""
+    """The views of the reader "text_pairs": the anchor, positive and negatives of each pair.
+
+    # Parameters
+
+    source, codec : the pairs, and how their texts become token ids.
+    augmentation : of anchors and positives, in training.
+    """
 
     source: PairRows
+    augmentation: TrainingAugmentation
+
+    def __post_init__(self) -> None:
+        self.draws_anew = self.augmentation.draws_anew
 
     def expected_tokens(self) -> ExpectedTokens:
         return ExpectedTokens(None, None, 0)  # `num_tokens` of pairs already counts all of this.
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
         pairs = self.source.corpus(path)
-        return [pairs.texts(row) for row in rows]
+        groups = [pairs.texts(row) for row in rows]
+        if not self.augmentation:
+            return groups
+        texts = self.source.texts(path)
+        both = [(texts[row].anchor, texts[row].positive) for row in rows]
+        made = self.augmentation(path, both, [(epoch, row) for row in rows])
+        encoded, _ = self.codec.encode([text for two in made for text in two])
+        return [[*encoded[2 * n : 2 * n + 2], *group[2:]] for n, group in enumerate(groups)]
 
     def of_texts(self, texts: Sequence[str]) -> dict[str, Field]:
         """Return the fields of an anchor, a positive and negatives that are not rows of a file."""

@@ -64,7 +64,7 @@ def replace_synonyms(
     edited = list(words)
     places = _with_synonyms(words, synonyms, stop_words)
     for place in rng.permutation(places)[:edits].tolist():
-        before, word, after = _taken_apart(words[place])
+        before, word, after = taken_apart(words[place])
         synonym = _one_of(synonyms(word.lower()), rng)
         if word[0].isupper():
             synonym = synonym[0].upper() + synonym[1:]
@@ -94,7 +94,7 @@ def insert_synonyms(
     edited = list(words)
     places = _with_synonyms(words, synonyms, stop_words)
     for _ in range(edits if places else 0):
-        _, word, _ = _taken_apart(words[places[int(rng.integers(len(places)))]])
+        _, word, _ = taken_apart(words[places[int(rng.integers(len(places)))]])
         edited.insert(int(rng.integers(len(edited) + 1)), _one_of(synonyms(word.lower()), rng))
     return edited
 
@@ -201,7 +201,7 @@ class EasyDataAugmentation(Augmentation):
         return self._found
 
 
-def _taken_apart(word: str) -> tuple[str, str, str]:
+def taken_apart(word: str) -> tuple[str, str, str]:
     """Split a word such as `("House,` into `("`, `House` and `,`."""
     match = _WORD.fullmatch(word)
     assert match is not None  # Each of the three parts may be empty.
@@ -213,7 +213,7 @@ def _with_synonyms(
     words: Sequence[str], synonyms: Synonyms, stop_words: frozenset[str]
 ) -> list[int]:
     """Return the places of the words that have a synonym and are not stop words."""
-    cores = [_taken_apart(word)[1].lower() for word in words]
+    cores = [taken_apart(word)[1].lower() for word in words]
     return [
         place
         for place, core in enumerate(cores)

@@ -20,7 +20,6 @@ from declutr.modules.heads import Head, MomentumEncoder
 from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
-from declutr.system.distributed import is_sharded
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
@@ -61,6 +60,9 @@ class DeCLUTR(RecordedModel):
         which gives the gradient that one process with the whole batch would have. False reproduces
         the released configurations of the original, where W processes gave 1/W of it.
     mlm_probability : the share of tokens that are masked, in (0, 1].
+    reconstruct : True predicts the tokens of each anchor from the embedding of its positive, by a
+        decoder (TSDAE; Wang et al., 2021), in place of masked tokens: `mlm_weight` is its weight.
+        The reader makes positives by noise (`augmented`). The decoder is left out of exports.
     mask_contrastive_anchor : True contrasts the masked anchors, which takes one pass for both
         terms, as in the original code. False embeds the anchors without masks in a second pass.
     precision : the dtype of training: `"bfloat16"`, `"float32"`, or `"auto"`, which is bfloat16 on
@@ -98,6 +100,7 @@ class DeCLUTR(RecordedModel):
         mlm_weight: float = 1.0,
         scale_fix: bool = True,
         mlm_probability: float = 0.15,
+        reconstruct: bool = False,
         mask_contrastive_anchor: bool = True,
         precision: str = "auto",
         chunk_size: Optional[int] = None,
@@ -134,6 +137,10 @@ class DeCLUTR(RecordedModel):
         masks = getattr(text_field_embedder, "masked_language_modeling", False)
         self.masked_language_modeling = masks and mlm_weight > 0
         parts.require_a_term(self.contrastive, self.masked_language_modeling)
+        self._decoder = None
+        if reconstruct:
+            trained = self.masked_language_modeling and not two_encoders
+            self._decoder = parts.decoder_of(text_field_embedder, trained)
         parts.require_settings(mlm_probability, precision, chunk_size)
         if not self.masked_language_modeling and isinstance(
             text_field_embedder, MLMTextFieldEmbedder
@@ -167,7 +174,8 @@ class DeCLUTR(RecordedModel):
             self._make_views,
             self._text_field_embedder,
             has_target=self._momentum_encoder is not None,
-            mlm_probability=self._mlm_probability if self.masked_language_modeling else 0.0,
+            mlm_probability=self._mlm_probability if self._masks else 0.0,
+            reconstructs=self._decoder is not None,
             mask_contrastive_anchor=self._mask_contrastive_anchor,
         )
         encoding = Encoding(self._encoders, self._make_views, self._chunk_size)
@@ -177,7 +185,14 @@ class DeCLUTR(RecordedModel):
             modules = self._loss, self._encoders, *heads
             contrastive = ContrastiveTerm(*modules, self._scale_fix, self.record)
         weights = self._contrastive_weight, self._mlm_weight
-        return TrainingStep(batch_views, encoding, contrastive, *weights, self.record)
+        return TrainingStep(
+            batch_views, encoding, contrastive, *weights, self.record, self._decoder
+        )
+
+    @property
+    def _masks(self) -> bool:
+        """Whether tokens of anchors are masked and predicted."""
+        return self.masked_language_modeling and self._decoder is None
 
     def attach(self, trainer: Any) -> None:
         """Attach objective and momentum encoder to a trainer's optimizer, and check its data.
@@ -188,7 +203,7 @@ class DeCLUTR(RecordedModel):
 
         `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
             data have more instances than the memory bank has places for, or too few sentences that
-            follow each other, or a momentum encoder is combined with a sharded model.
+            follow each other, or a momentum encoder or a decoder is combined with a sharded model.
         """
         trainer_data.require_room(self._loss, trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
@@ -197,13 +212,10 @@ class DeCLUTR(RecordedModel):
             trainer_data.require_validation_loss(trainer)
         if self._loss is not None:
             self._loss.follow_optimizer(trainer.optimizer)
-        if self._momentum_encoder is None:
-            return
-        if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
-            raise ConfigurationError(
-                'A momentum_encoder does not work with the accelerator "fsdp": remove one of them.'
-            )
-        self._momentum_encoder.follow_trainer(trainer)
+        trainer_data.require_whole(self, trainer, momentum_encoder=self._momentum_encoder)
+        trainer_data.require_whole(self, trainer, reconstruct=self._decoder)
+        if self._momentum_encoder is not None:
+            self._momentum_encoder.follow_trainer(trainer)
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """Return the embeddings `(B, d)` of texts `(B, L)`, in float32.
@@ -285,6 +297,7 @@ class DeCLUTR(RecordedModel):
             "contrastive_weight": self._contrastive_weight if self.contrastive else 0.0,
             "mlm_weight": self._mlm_weight if self.masked_language_modeling else 0.0,
             "mlm_head_reads": self._mlm_head_reads,
+            "reconstruct": self._decoder is not None,
             "mask_contrastive_anchor": self._mask_contrastive_anchor,
             "scale_fix": self._scale_fix,
             "precision": self._precision,

@@ -196,12 +196,17 @@ class StepRecord:
         """Return the running means of training or of validation."""
         return self.training if training else self.validation
 
-    def masked_lm(
-        self, loss: torch.Tensor, accuracy: torch.Tensor, masked: torch.Tensor, training: bool
+    def tokens(
+        self,
+        task: str,
+        loss: torch.Tensor,
+        accuracy: torch.Tensor,
+        predicted: torch.Tensor,
+        training: bool,
     ) -> None:
-        """Record the mean loss and accuracy of masked language modelling over `masked` tokens."""
-        self.means(training).record("mlm_loss", loss, masked)
-        self.means(training).record("mlm_accuracy", accuracy, masked)
+        """Record the mean loss and accuracy of a task, such as "mlm", over `predicted` tokens."""
+        self.means(training).record(f"{task}_loss", loss, predicted)
+        self.means(training).record(f"{task}_accuracy", accuracy, predicted)
 
     def geometry(self, views: dict[str, torch.Tensor], training: bool) -> None:
         """Record retrieval accuracy, alignment and uniformity of two views `(N, d)`.

@@ -80,6 +80,30 @@ def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.Modu
     return second
 
 
+def decoder_of(embedder: TextFieldEmbedder, trained: bool) -> torch.nn.Module:
+    """Return the decoder that reconstructs texts from the embeddings of an encoder.
+
+    # Parameters
+
+    embedder : the text field embedder.
+    trained : whether its language modelling head is trained, and it is the only encoder.
+
+    # Raises
+
+    `ConfigurationError` : it is not, or its transformer has no cross-attention.
+    """
+    from declutr.modules.text_decoder import TextDecoder  # a second transformer, rarely wanted
+
+    if not trained or not isinstance(embedder, MLMTextFieldEmbedder):
+        raise ConfigurationError(
+            "reconstruct needs the language modelling head of a single encoder: give it a text "
+            'field embedder of type "mlm" with masked_language_modeling, and mlm_weight above 0, '
+            "and remove two_encoders; or set reconstruct to false."
+        )
+    token_embedder = embedder.token_embedder
+    return TextDecoder(token_embedder.transformer_model, token_embedder.encoder)
+
+
 # ---------------------------------------------------------------------------- checks of the parts
 
 

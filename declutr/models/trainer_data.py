@@ -3,9 +3,11 @@
 from typing import Any
 
 import numpy as np
+import torch
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives import Objective
+from declutr.system.distributed import is_sharded
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
@@ -49,6 +51,16 @@ def require_clusters(loss: Objective | None, trainer: Any) -> None:
         raise ConfigurationError(
             f"{type(loss).__name__} needs clusters of all texts: add "
             '{"type": "refresh_clusters"} to trainer.callbacks, as the last one.'
+        )
+
+
+def require_whole(model: torch.nn.Module, trainer: Any, **part: Any) -> None:
+    """Raise if a model is sharded over processes although it has a part that needs it whole."""
+    ((key, value),) = part.items()
+    shards = is_sharded(model) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None
+    if value is not None and shards:
+        raise ConfigurationError(
+            f'{key} does not work with the accelerator "fsdp": remove one of them.'
         )
 
 

@@ -34,6 +34,7 @@ class TrainingStep:
     contrastive : the contrastive term; `None` leaves it out.
     contrastive_weight, mlm_weight : the weights of the two terms.
     record : the record of metrics that losses are added to.
+    decoder : predicts anchors from the embeddings of positives, in place of masked tokens.
     """
 
     views: BatchViews
@@ -42,6 +43,7 @@ class TrainingStep:
     contrastive_weight: float
     mlm_weight: float
     record: StepRecord
+    decoder: torch.nn.Module | None = None
 
     def __call__(
         self,
@@ -62,8 +64,12 @@ class TrainingStep:
         texts, labels = self.views(anchors, positives, negatives, training)
         encoded = self.encoding(texts, labels, documents=count(anchors))
         terms: list[torch.Tensor] = []
-        if encoded.mlm_sums is not None:
-            terms.append(self.mlm_weight * self._mlm_loss(encoded.mlm_sums, training))
+        sums, task = encoded.mlm_sums, "mlm"
+        if self.decoder is not None:
+            noisy, originals = encoded.embeddings["positives"], flat(anchors, True)
+            sums, task = self.decoder(noisy, originals), "reconstruction"
+        if sums is not None:
+            terms.append(self.mlm_weight * self._token_loss(sums, task, training))
         if self.contrastive is not None:
             beside = {**beside, "texts": self.views.equal_texts(anchors, positives is not None)}
             contrastive = self.contrastive(encoded.embeddings, beside, training)
@@ -71,11 +77,11 @@ class TrainingStep:
                 terms.append(self.contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
 
-    def _mlm_loss(self, sums: torch.Tensor, training: bool) -> torch.Tensor:
-        """Return the mean loss over the masked tokens of all processes together."""
-        loss_sum, correct, masked = all_reduced(sums)
-        predicted = masked.clamp_min(1)
-        self.record.masked_lm(loss_sum / predicted, correct / predicted, masked, training)
+    def _token_loss(self, sums: torch.Tensor, task: str, training: bool) -> torch.Tensor:
+        """Return the mean loss over the predicted tokens of all processes together."""
+        loss_sum, correct, tokens = all_reduced(sums)
+        predicted = tokens.clamp_min(1)
+        self.record.tokens(task, loss_sum / predicted, correct / predicted, tokens, training)
         return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
 
 
@@ -91,6 +97,7 @@ class BatchViews:
     embedder : the text field embedder, which knows the mask token and special tokens.
     has_target : whether there is a momentum encoder.
     mlm_probability : the share of tokens that are masked; 0 without masked language modelling.
+    reconstructs : whether positives are embedded to predict anchors from them.
     mask_contrastive_anchor : whether masked anchors are contrasted, and not the clean ones.
     """
 
@@ -100,6 +107,7 @@ class BatchViews:
     embedder: Any
     has_target: bool
     mlm_probability: float
+    reconstructs: bool
     mask_contrastive_anchor: bool
 
     def __call__(
@@ -132,7 +140,24 @@ class BatchViews:
                 texts["negatives"] = self._negatives(negatives)
         elif "anchors" in self.wanted:
             texts["anchors"] = anchors
+        if self.reconstructs:
+            texts["positives"] = self._noisy(anchors, positives)
         return texts, labels
+
+    def _noisy(
+        self, anchors: TextFieldTensors, positives: TextFieldTensors | None
+    ) -> TextFieldTensors:
+        """Return the texts with noise, one for each of the anchors `(N, L)`."""
+        noisy = None if positives is None else flat(positives, True)
+        if noisy is None or count(noisy) != count(anchors):
+            got = "none" if noisy is None else f"{count(noisy)} for {count(anchors)} anchors"
+            raise ConfigurationError(
+                f"reconstruct needs a positive for each anchor, the same text with noise; got "
+                f'{got}. Take the dataset reader "augmented", with an augmentation such as '
+                '{"type": "eda", "replacement": 0, "insertion": 0, "swap": 0, "deletion": 0.6}.'
+            )
+        require_word_pieces(anchors, "reconstruct")
+        return noisy
 
     def equal_texts(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
         """Return keys `(n,)` that are equal for equal texts, if the objective takes them."""
@@ -168,11 +193,7 @@ class BatchViews:
         `ConfigurationError` : the texts are not indexed as word pieces of a transformer.
         """
         ((name, tensors),) = anchors.items()
-        if "token_ids" not in tensors:
-            raise ConfigurationError(
-                f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
-                'reader a tokenizer and a token indexer of type "pretrained_transformer".'
-            )
+        require_word_pieces(anchors, "Masking")
         # Masks are drawn on the host, which gives the same masks for every device, and a copy of
         # the labels that the host can read without a wait.
         token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
@@ -187,3 +208,13 @@ class BatchViews:
         )
         masked = {**tensors, "token_ids": to_device(masked_ids, device)}
         return {name: masked}, to_device(labels, device)
+
+
+def require_word_pieces(texts: TextFieldTensors, task: str) -> None:
+    """Raise `ConfigurationError` unless texts are indexed as word pieces of a transformer."""
+    ((_, tensors),) = texts.items()
+    if "token_ids" not in tensors:
+        raise ConfigurationError(
+            f"{task} needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
+            'reader a tokenizer and a token indexer of type "pretrained_transformer".'
+        )

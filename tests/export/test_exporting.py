@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
 from declutr.export.onnx_model import missing_packages
@@ -160,6 +161,25 @@ def test_cls_pooling_and_a_maximum_length_are_exported(train_family, tmp_path: P
     assert largest_difference(encoder(texts), expected) < 1e-5
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["BertModel"]
+
+
+@pytest.mark.parametrize("family", ["bert", pytest.param("electra", marks=pytest.mark.long)])
+def test_the_decoder_of_reconstruction_is_not_exported(
+    family: str, train_family, tmp_path: Path
+) -> None:
+    run = train_family(family, {"num_positives": 1}, reconstruct=True)
+    weights = torch.load(run / "best.th", weights_only=True)
+    assert any("crossattention" in name for name in weights)
+    exported = export_model(run, tmp_path / "export", onnx=False)
+    names = load_file(exported.folder / "model.safetensors").keys()
+    assert names and not any("crossattention" in name for name in names)
+    config = json.loads((exported.folder / "config.json").read_text())
+    assert not config.get("is_decoder") and not config.get("add_cross_attention")
+    texts = ["ka lo mi", "re"]
+    rows = [
+        Encoder(place, device="cpu", dtype="float32")(texts) for place in (exported.folder, run)
+    ]
+    assert np.allclose(*rows, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,13 @@ _READERS = ("dataset_reader", "validation_dataset_reader")
 _BUILT = ("model", *_READERS)
 _BUILT_FOR_EVALUATION = ("data_loader", "validation_data_loader", "evaluation")
 _SECTIONS = (*_BUILT, "vocabulary")
+_AUGMENTING = (
+    "augmented",
+    "glue",
+    "semi_supervised",
+    "text_pairs",
+)  # readers that take an augmentation
+_READ_BY_AUGMENTATIONS = {("eda", "synonyms"), ("masked_lm", "transformer")}
 _STRIPPED = ("initializer", "pretrained_file")  # by AllenNLP's `remove_keys_from_params`
 _FILE_KEY = re.compile(r"(^images|(^|_)((file|path|dir|directory|folder)s?|file_?names?))$")
 # Keys under which registered classes take the name of a transformer, or its folder.
@@ -111,7 +118,7 @@ def check_configuration(
                 continue
             refuse_if(_argument_of_loading(path, value), path, file.name)
             if isinstance(value, str):
-                if _is_synonyms(path, types) or _is_carried(path, value):
+                if _is_of_augmentation(path, types) or _is_carried(path, value):
                     continue
                 if _names_transformer(path) and value:
                     named.add(value)
@@ -220,18 +227,19 @@ def _is_own_reader(config: Any) -> bool:
     return isinstance(config, dict) and own_name("DatasetReader", config.get("type")) is not None
 
 
-_AUGMENTING = ("augmented", "semi_supervised")
+def _is_of_augmentation(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
+    """Return whether `path` leads to what an augmentation reads, alone or in a chain.
 
-
-def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
-    """Return whether `path` leads to the synonyms file of a reader that augments texts.
-
-    Such a reader keeps only the name of the file, and does not augment in an untrusted archive
+    It keeps only the name, and its reader does not augment in an untrusted archive
     (`is_untrusted`). Other types may read a file under the same key, so only these are exempt.
     """
-    if path[0] not in _READERS or path[1:] != ("augmentation", "synonyms"):
+    if path[0] not in _READERS or path[1:2] != ("augmentation",):
         return False
-    return types.get(path[:1]) in _AUGMENTING and types.get(path[:2]) == "eda"
+    for end in range(2, len(path) - 1, 2):
+        if types.get(path[:end]) != "chain" or path[end] != "augmentations":
+            return False
+    read = (types.get(path[:-1]), path[-1]) in _READ_BY_AUGMENTATIONS
+    return read and types.get(path[:1]) in _AUGMENTING
 
 
 def check_no_remote_code(content: Any, file: str) -> None:

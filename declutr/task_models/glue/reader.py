@@ -10,6 +10,7 @@ from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenize
 from allennlp.data.fields import LabelField, TensorField, TextField
 
 from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
+from declutr.data.augmentations import Augmentation
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as
 from declutr.task_models.glue import labelled_rows
@@ -67,6 +68,11 @@ class GlueReader(NumberedTextsReader):
         among others that are UTF-8 is an error.
     max_instances : the largest number of rows to use, for a quick try.
     serialization_dir : set by AllenNLP.
+    augmentation : of the texts of each row, such as `eda`, in training only; with a loader of type
+        "declutr" drawn anew in every epoch (EDA's public code writes copies, drawn once). Configure
+        a `validation_dataset_reader` without it: reading a second place is an error. The reader of
+        an archive augments nothing.
+    seed : the seed of what the augmentation draws.
 
     # Raises
 
@@ -92,8 +98,11 @@ class GlueReader(NumberedTextsReader):
         encoding_errors: str = "strict",
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        augmentation: Optional[Augmentation] = None,
+        seed: int = 13370,
     ) -> None:
-        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
+        reading = tokenizer, token_indexers, with_ids, max_instances, serialization_dir
+        super().__init__(*reading, augmentation, seed)
         self._joined = JoinedTexts(self._tokenizer)
         with raised_as(ConfigurationError, ValueError):
             self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
@@ -155,11 +164,16 @@ class GlueReader(NumberedTextsReader):
         return chosen
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
+        epoch = self.next_epoch()
         for row in self.shard_iterable(self.rows(file_path)):
-            yield self._instance_of(row.texts, row.label, row.id)
+            yield self.instance_of(file_path, row, epoch)
+
+    def instance_of(self, path: Any, row: labelled_rows.LabelledRow, epoch: int) -> Instance:
+        texts = self.augmented(path, row.texts, row.id, epoch)
+        return self._instance_of(texts, row.label, row.id)
 
     def _instance_of(
-        self, texts: tuple[str, ...], label: Any = None, id: Optional[int] = None
+        self, texts: Sequence[str], label: Any = None, id: Optional[int] = None
     ) -> Instance:
         return self.text_to_instance(texts[0], texts[1] if len(texts) == 2 else None, label, id)
 

@@ -87,7 +87,7 @@ class SemiSupervisedReader(GlueReader):
                 "Got views 0 and unlabelled 0: set unlabelled to the number of unlabelled texts "
                 "beside each labelled one, or views, or take the reader 'glue'."
             )
-        self._augmentation, self._augmentations = augmentation, views
+        self._make_view, self._num_views = augmentation, views
         self._unlabelled, self._seed = unlabelled, seed
         self._untrusted = is_untrusted()
 
@@ -113,7 +113,7 @@ class SemiSupervisedReader(GlueReader):
                 "beside each. Add rows with an empty label (the path may be a list of files), set "
                 "label_fraction, or set unlabelled to 0."
             )
-        if self._augmentation is not None and self._untrusted:
+        if self._make_view is not None and self._untrusted:
             raise ConfigurationError(
                 "This dataset reader is of an archive that was opened without trust, and its "
                 "augmentation may read files and import modules that the archive names. If you "
@@ -134,9 +134,9 @@ class SemiSupervisedReader(GlueReader):
 
     def _instance(self, row: LabelledRow, beside: list[LabelledRow]) -> Instance:
         instance = self._instance_of(row.texts, row.label, row.id)
-        lists = {"augmented_": [self._augmented(row, view) for view in range(self._augmentations)]}
+        lists = {"augmented_": [self._augmented(row, view) for view in range(self._num_views)]}
         lists["unlabelled_"] = [one.texts for one in beside]
-        if self._augmentation is not None:
+        if self._make_view is not None:
             lists["augmented_unlabelled_"] = [self._augmented(one, 0) for one in beside]
         for prefix, texts in lists.items():
             fields = [self._instance_of(one).fields for one in texts]
@@ -145,9 +145,9 @@ class SemiSupervisedReader(GlueReader):
         return instance
 
     def _augmented(self, row: LabelledRow, view: int) -> tuple[str, ...]:
-        assert self._augmentation is not None
+        assert self._make_view is not None
         rng = document_rng(self._seed, view, row.id)
-        changed = [self._augmentation(text, rng) for text in row.texts]
+        changed = [self._make_view(text, rng) for text in row.texts]
         return tuple(
             new if new.strip() else old for new, old in zip(changed, row.texts, strict=True)
         )

@@ -386,6 +386,11 @@ def test_an_augmentation_may_name_files_and_functions(section: str, tmp_path: Pa
     check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
     calling = {"type": "callable", "function": "package.module:function"}
     check(changed(section, {"type": "augmented", "augmentation": calling}), tmp_path)
+    predicting = {"type": "masked_lm", "transformer": "/home/me/language_model"}
+    chained = {"type": "chain", "augmentations": [predicting, AUGMENTED["augmentation"]]}
+    for reader in ("augmented", "glue", "declutr-text_pairs"):
+        nested = {"type": "chain", "augmentations": [chained]}
+        check(changed(section, {"type": reader, "augmentation": nested}), tmp_path)
 
 
 NOT_SYNONYMS = {
@@ -401,6 +406,15 @@ NOT_SYNONYMS = {
     "in a dictionary": ("dataset_reader", augmented(synonyms={"a": "/home/me/synonyms"})),
     "under another key": ("dataset_reader", augmented(stop_words=["/home/me/words"])),
     "of the model": ("model.reader", AUGMENTED),
+    "of masked_lm": ("dataset_reader", augmented(type="masked_lm", transformer="x")),
+    "in no chain": (
+        "dataset_reader",
+        augmented(synonyms=None, augmentations=[AUGMENTED["augmentation"]]),
+    ),
+    "in a chain of another key": (
+        "dataset_reader",
+        augmented(type="chain", synonyms=None, others=[AUGMENTED["augmentation"]]),
+    ),
 }
 
 
