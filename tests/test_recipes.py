@@ -83,6 +83,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     names = {recipe.stem for recipe in RECIPE_FILES}
     assert names >= {
         *("declutr", "declutr_small", "declutr_base", "contrastive_only", "mlm_only"),
+        *("declutr_projection", "declutr_memory_bank"),
         *("transformer_mean", "transformer_cls", "quickstart"),
         *("simcse", "simcse_mlm", "simcse_supervised"),
         *("scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
@@ -279,6 +280,40 @@ def test_the_papers_settings(name: str) -> None:
     assert trainer["optimizer"]["weight_decay"] == 0.1
     assert trainer["learning_rate_scheduler"]["type"] == "slanted_triangular"
     assert trainer["num_epochs"] == (3 if name == "declutr_base" else 1)
+
+
+def test_figure_s1_of_the_papers_first_version() -> None:
+    """Spans in a queue of 512, without a projector; and a projector, without a queue."""
+    declutr, bank, head = (
+        Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
+        for name in ("declutr", "declutr_memory_bank", "declutr_projection")
+    )
+    memory = bank["model"].pop("loss")
+    assert (memory["type"], memory["memory_size"]) == ("cross_batch_memory", 512)
+    layers = {"type": "projector", "hidden_dims": [128, 128], "batch_norm": False}
+    assert head["model"].pop("head") == layers
+    assert memory["loss"] == head["model"].pop("loss") == declutr["model"].pop("loss")
+    for config in (bank, head):
+        assert config["dataset_reader"].pop("placement") == "uniform_v1"
+        assert config == declutr
+
+
+def test_nt_xent_of_pytorch_metric_learning_trains_the_same(
+    data: RecipeData, tmp_path: Path
+) -> None:
+    config = data.small(recipe_path("declutr"))
+    library = {"loss": "NTXentLoss", "loss_args": {"temperature": 0.05}}
+    gradients = []
+    for number, loss in enumerate(({}, {"type": "pytorch_metric_learning", **library})):
+        config["model"]["loss"] = loss or config["model"]["loss"]
+        torch.manual_seed(0)
+        run = built(config, tmp_path / str(number))
+        run.trainer.data_loader.index_with(run.model.vocab)
+        batch = next(iter(run.trainer.data_loader))
+        torch.manual_seed(0)
+        run.trainer.batch_outputs(batch, for_training=True)["loss"].backward()
+        gradients.append([p.grad for p in run.model.parameters() if p.grad is not None])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
 
 
 READERS = ("declutr", "sentences", "text_pairs", "augmented")

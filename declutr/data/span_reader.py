@@ -50,6 +50,9 @@ class DeCLUTRDatasetReader(RowReader):
         `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are always left
         out.
     min_document_len : documents of fewer tokens are left out, whatever `short_documents` is.
+    anchor_beta, positive_beta : the two parameters, alpha and beta, of the beta distributions of
+        span lengths: `[4, 2]` for anchors, which are long, and `[2, 4]` for positives, unless
+        given (section 3.2). Other values draw other spans from the same random numbers.
     lazy : accepted with a warning; it has had no meaning since AllenNLP 2.
     with_ids : whether to give `ids` beside spans, for objectives that recognise documents
         (`instance_discrimination`). Whole texts have none.
@@ -74,6 +77,8 @@ class DeCLUTRDatasetReader(RowReader):
         short_documents: str = "shrink",
         min_document_len: int = 0,
         *,
+        anchor_beta: Optional[list[float]] = None,
+        positive_beta: Optional[list[float]] = None,
         lazy: Optional[bool] = None,
         with_ids: bool = False,
         **others: Any,
@@ -96,7 +101,8 @@ class DeCLUTRDatasetReader(RowReader):
         self.sample_spans = num_anchors is not None
         if num_anchors is not None:
             counts, lengths = (num_anchors, num_positives), (max_span_len, min_span_len)
-            self._sampler = span_sampler(*counts, *lengths, sampling_strategy, placement)
+            laws = {"anchor_beta": anchor_beta, "positive_beta": positive_beta}
+            self._sampler = span_sampler(*counts, *lengths, sampling_strategy, placement, **laws)
             check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
 
     @cached_property
@@ -154,6 +160,7 @@ def span_sampler(
     min_span_len: int | None,
     strategy: str | None,
     placement: str,
+    **laws: list[float] | None,
 ) -> SpanSampler:
     """Make the sampler that a configuration asks for.
 
@@ -162,10 +169,11 @@ def span_sampler(
     num_anchors, num_positives, max_span_len, min_span_len, strategy, placement : as in
         `declutr.sampling.spans.SpanSampler`. `None` for a number means that it is missing, and
         `None` for `strategy` is `"all"`.
+    laws : `anchor_beta` and `positive_beta`, as there; `None` for its default.
 
     # Raises
 
-    `ConfigurationError` : if a value is missing or unknown.
+    `ConfigurationError` : if a value is missing, unknown or out of range.
     """
     needed = {
         "num_positives": num_positives,
@@ -183,6 +191,7 @@ def span_sampler(
             strategy=strategy.lower() if strategy else "all",
             placement=placement,
             **needed,  # type: ignore[arg-type]
+            **{name: law for name, law in laws.items() if law is not None},  # type: ignore[arg-type]
         )
 
 
