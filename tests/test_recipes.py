@@ -415,6 +415,15 @@ def test_training_and_validation_share_a_reader(data: RecipeData, tmp_path: Path
     assert (loader.resample, validation.resample) == (True, False)
 
 
+def test_a_subset_is_of_the_training_data_alone(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.jsonnet"
+    subset = "data_loader+: { subset: { fraction: 0.1 } }"
+    file.write_text(f'(import "{RECIPES / "declutr.jsonnet"}") {{ {subset} }}')
+    config = Params.from_file(str(file)).as_dict(quiet=True)
+    assert config["data_loader"]["subset"] == {"fraction": 0.1}
+    assert "subset" not in config["validation_data_loader"]
+
+
 @pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader"])
 def test_a_misspelt_key_is_named(part: str, data: RecipeData, tmp_path: Path) -> None:
     params = Params(data.small(RECIPES / "declutr.jsonnet"))
