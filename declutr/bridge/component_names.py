@@ -46,6 +46,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
+        "token_pooling": "declutr.modules.token_pooling:TokenPooling",
     },
     "allennlp.modules.text_field_embedders.text_field_embedder:TextFieldEmbedder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedTextFieldEmbedder",

@@ -40,7 +40,7 @@ class DeCLUTR(RecordedModel):
         any embedder.
     seq2vec_encoder : the pooler of token embeddings, whose `embedding_dim` the model sets. By
         default it is the mean over all tokens, special tokens included; `cls_pooler` takes the
-        first token.
+        first token, and `token_pooling` has other poolings.
     feedforward : a projection between the embeddings and the loss, in training only.
     head : the same, with statistics of the whole batch, such as a `projector` with batch
         normalisation. The model sets its `input_dim`.
