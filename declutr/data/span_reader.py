@@ -101,8 +101,8 @@ class DeCLUTRDatasetReader(RowReader):
         self.sample_spans = num_anchors is not None
         if num_anchors is not None:
             counts, lengths = (num_anchors, num_positives), (max_span_len, min_span_len)
-            laws = {"anchor_beta": anchor_beta, "positive_beta": positive_beta}
-            self._sampler = span_sampler(*counts, *lengths, sampling_strategy, placement, **laws)
+            where, laws = (sampling_strategy, placement), (anchor_beta, positive_beta)
+            self._sampler = span_sampler(*counts, *lengths, *where, *laws)
             check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
 
     @cached_property
@@ -160,7 +160,8 @@ def span_sampler(
     min_span_len: int | None,
     strategy: str | None,
     placement: str,
-    **laws: list[float] | None,
+    anchor_beta: list[float] | None = None,
+    positive_beta: list[float] | None = None,
 ) -> SpanSampler:
     """Make the sampler that a configuration asks for.
 
@@ -169,7 +170,7 @@ def span_sampler(
     num_anchors, num_positives, max_span_len, min_span_len, strategy, placement : as in
         `declutr.sampling.spans.SpanSampler`. `None` for a number means that it is missing, and
         `None` for `strategy` is `"all"`.
-    laws : `anchor_beta` and `positive_beta`, as there; `None` for its default.
+    anchor_beta, positive_beta : as there; `None` for its default.
 
     # Raises
 
@@ -185,6 +186,7 @@ def span_sampler(
         raise ConfigurationError(
             f"num_anchors is {num_anchors}, so {', '.join(missing)} must be given as well."
         )
+    laws = {"anchor_beta": anchor_beta, "positive_beta": positive_beta}
     with raised_as(ConfigurationError, ValueError):
         return SpanSampler(
             num_anchors=num_anchors,

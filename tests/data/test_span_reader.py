@@ -416,7 +416,10 @@ class TestBadSettings:
             ({"min_span_len": 25}, "min_span_len is 25, longer than max_span_len, which is 24. L"),
             ({"max_span_len": 129}, "max_span_len is 129, but the transformer takes 128 tokens. L"),
             ({"anchor_beta": [4]}, r"anchor_beta must be two positive numbers, not \[4\]"),
-            ({"positive_beta": [2, 0]}, r"positive_beta must be two positive numbers, not \[2, 0\]"),
+            (
+                {"positive_beta": [2, 0]},
+                r"positive_beta must be two positive numbers, not \[2, 0\]",
+            ),
             ({"sampling_strategy": "adjacnet"}, "unknown strategy 'adjacnet'.*mean 'adjacent'"),
             ({"placement": "gird"}, "unknown placement 'gird'; known: uniform, uniform_v1, grid"),
             ({"short_documents": "merge"}, "Unknown short_documents 'merge'.*shrink, skip, error"),

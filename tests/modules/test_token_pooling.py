@@ -94,7 +94,10 @@ def test_tokens_that_are_cut_inside_a_text_are_left_out(pooling: str) -> None:
 @pytest.mark.parametrize(
     "settings, told",
     [
-        ({"pooling": "sum"}, "No pooling of tokens is called 'sum'. Expected one of mean, cls, max"),
+        (
+            {"pooling": "sum"},
+            "No pooling of tokens is called 'sum'. Expected one of mean, cls, max",
+        ),
         ({"pooling": "first-last"}, 'It is "layers": "first-last" of the token embedder'),
         ({"encoder": {**LSTM, "input_size": 5}}, "takes vectors of width 5, but .* are 4 wide"),
     ],
