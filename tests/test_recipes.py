@@ -39,7 +39,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
-    *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax"),
+    *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
@@ -85,7 +85,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("declutr", "declutr_small", "declutr_base", "contrastive_only", "mlm_only"),
         *("declutr_projection", "declutr_memory_bank"),
         *("transformer_mean", "transformer_cls", "quickstart"),
-        *("simcse", "simcse_mlm", "simcse_supervised"),
+        *("simcse", "simcse_mlm", "simcse_supervised", "infersent"),
         *("scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
         *("scd_selected", "barlow_twins", "moco", "mochi", "byol", "simsiam", "swav", "cutoff"),
         *("info_nce", "n_pair", "nce", "debiased", "hard_negative", "align_uniform"),
@@ -322,6 +322,8 @@ SCHEDULES = {
     '{"type": "linear_decay", "warmup_share": 0.1}': "linear to 0, warm-up over 0.1 of the steps",
     '{"cut_frac": 0.1, "ratio": 32, "type": "slanted_triangular"}': "slanted triangle, cut at 0.1",
     '{"t_initial": 50, "type": "cosine"}': "cosine by epochs",
+    '{"decay": 0.99, "shrink": 5, "type": "shrinking_decay"}': "0.99 an epoch, a fifth of it "
+    "where accuracy does not rise",
     "null": "constant",
 }
 

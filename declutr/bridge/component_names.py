@@ -73,6 +73,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.training.learning_rate_schedulers.learning_rate_scheduler:LearningRateScheduler": {
         "linear_decay": "declutr.training.linear_decay:LinearDecay",
+        "shrinking_decay": "declutr.training.shrinking_decay:ShrinkingDecay",
     },
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",

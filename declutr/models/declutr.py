@@ -185,11 +185,12 @@ class DeCLUTR(RecordedModel):
 
         # Raises
 
-        `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
-            data have more instances than the memory bank has places for, or a momentum encoder is
+        `ConfigurationError` : the trainer looks at a validation loss or metric that the data do not
+            give, the data have more instances than the memory bank has places for, or a momentum encoder is
             combined with a sharded model.
         """
         parts.require_room(self._loss, trainer.data_loader)
+        parts.require_validation_data(trainer)
         if self.contrastive:
             parts.require_validation_loss(trainer)
         if self._momentum_encoder is None:
