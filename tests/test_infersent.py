@@ -171,7 +171,7 @@ def test_training_without_validation_data_is_refused(config: dict, tmp_path: Pat
     params = Params({**copy.deepcopy(config), "validation_data_path": None})
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)
-    with pytest.raises(ConfigurationError, match="ShrinkingDecay looks at .* set validation_data_"):
+    with pytest.raises(ConfigurationError, match=r"ShrinkingDecay looks at .* set valida"):
         TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
 
 

@@ -186,8 +186,8 @@ class DeCLUTR(RecordedModel):
         # Raises
 
         `ConfigurationError` : the trainer looks at a validation loss or metric that the data do not
-            give, the data have more instances than the memory bank has places for, or a momentum encoder is
-            combined with a sharded model.
+            give, the data have more instances than the memory bank has places for, or a momentum
+            encoder is combined with a sharded model.
         """
         parts.require_room(self._loss, trainer.data_loader)
         parts.require_validation_data(trainer)

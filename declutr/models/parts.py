@@ -227,8 +227,8 @@ def require_validation_data(trainer: Any) -> None:
     missing = getattr(trainer, "_validation_data_loader", None) is None
     if missing and getattr(schedule, "needs_validation", False):
         raise ConfigurationError(
-            f"The schedule {type(schedule).__name__} looks at the validation metric of every epoch, "
-            "and there are no validation data: set validation_data_path, or another "
+            f"The schedule {type(schedule).__name__} looks at the validation metric of every "
+            "epoch, and there are no validation data: set validation_data_path, or another "
             "trainer.learning_rate_scheduler."
         )
 

@@ -13,8 +13,8 @@ class ShrinkingDecay(LearningRateScheduler):
     """A schedule that decays every epoch, and shrinks when the validation metric does not rise.
 
     After each epoch, rates are divided by `shrink` unless the metric is the best so far, and
-    multiplied by `decay` (Conneau et al., 2017, section 3.3, and the public code of InferSent). What
-    the metric is, and that higher is better, says `validation_metric` of the trainer.
+    multiplied by `decay` (Conneau et al., 2017, section 3.3, as the public code of InferSent does
+    it). The metric, and that higher is better, is `validation_metric` of the trainer.
 
     # Parameters
 
