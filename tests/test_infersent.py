@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from allennlp.commands import main
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -21,7 +21,7 @@ from declutr.inference.encoder import Encoder
 from declutr.recipes import recipe_path
 from tests.recipe_data import RecipeData
 
-EPOCHS = 3  # of ten steps each
+EPOCHS = 2  # of ten steps each
 CLASSIFIER = "_loss.classifier._linear_layers"
 
 
@@ -38,7 +38,7 @@ def config(data: RecipeData) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_steps_are_those_of_the_public_codes_logic(config: dict, tmp_path: Path) -> None:
-    """Losses of 30 steps, rates of three epochs, and the weights afterwards."""
+    """Losses of 20 steps, rates of two epochs, and the weights afterwards."""
     params = Params(copy.deepcopy(config))
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)
@@ -130,7 +130,7 @@ def of(pair: dict) -> int:
 
 @pytest.mark.slow
 def test_word_vectors_of_a_file_are_kept_and_texts_are_embedded(
-    config: dict, data: RecipeData, tmp_path: Path
+    config: dict, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the command `predict` and by `Encoder`, of words with vectors and others."""
     rng, known = np.random.default_rng(0), ["<s>", "</s>"]
@@ -153,13 +153,9 @@ def test_word_vectors_of_a_file_are_kept_and_texts_are_embedded(
     lines = tmp_path / "texts.jsonl"
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     archive, output = tmp_path / "run" / "model.tar.gz", tmp_path / "predictions.jsonl"
-    command = [sys.executable, "-m", "allennlp", "predict", str(archive), str(lines), "--silent"]
-    done = subprocess.run(
-        [*command, "--batch-size", "4", "--output-file", str(output)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["allennlp", "predict", str(archive), str(lines), "--silent", "--batch-size", "4"]
+    monkeypatch.setattr(sys, "argv", [*command, "--output-file", str(output)])
+    main()
     rows = [json.loads(line)["embeddings"] for line in output.read_text().splitlines()]
     encoder = Encoder(archive, device="cpu", dtype="float32")
     assert encoder.dimension == 48 and np.allclose(encoder(texts), rows, atol=1e-6)

@@ -148,7 +148,6 @@ def test_families_of_transformers_are_exported(family: str, train_family, tmp_pa
     [
         ({"type": "cls_pooler", "embedding_dim": 16}, "cls"),
         ({"type": "token_pooling", "pooling": "max"}, "max"),
-        ({"type": "token_pooling", "pooling": "mean-sqrt-length"}, "mean-sqrt-length"),
     ],
 )
 def test_poolings_and_a_maximum_length_are_exported(

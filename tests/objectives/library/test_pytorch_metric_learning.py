@@ -150,7 +150,7 @@ def test_nt_xent_of_the_library_is_the_fast_one(
 
     Gradients are of cosines / temperature, so they are compared times the temperature.
     """
-    for tau, n, width in itertools.product((0.02, 0.05, 0.1, 0.5, 1), (1, 2, 3, 16, 40), (3, 64)):
+    for tau, (n, width) in itertools.product((0.02, 0.05, 0.5, 1), ((1, 3), (2, 64), (16, 5))):
         rows = normal(2, n, width, seed=n)
         batch = [view.to(dtype).requires_grad_() for view in (rows[0], rows.sum(dim=0))]
         labels = torch.arange(n) + 7 if numbered else None
