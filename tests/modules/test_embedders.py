@@ -322,7 +322,9 @@ def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
     assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
 
 
-@pytest.mark.parametrize("layers, unpadding", zip(LAYERS, ["auto", "grouped", "none"], strict=True))
+@pytest.mark.parametrize(
+    "layers, unpadding", [*zip(LAYERS, ["auto", "grouped", "none"], strict=True)]
+)
 def test_the_mean_of_two_layers(folder: str, layers: str, unpadding: str) -> None:
     """Embeddings are the mean, and the head reads the last layer: the loss is that of the model."""
     ids, mask, labels = masked_batch(folder)
