@@ -83,7 +83,9 @@ class RecipeData:
         """The recipe for these data and a tiny transformer."""
         config = Params.from_file(str(recipe)).as_dict(quiet=True)
         head = config["model"].get("head", {})
-        _shrink(config, _PROJECTED if "hidden_dims" in head else _WIDTH)
+        pooler = config["model"].get("seq2vec_encoder") or {}
+        own = 2 * _SIZES["hidden_size"] if "encoder" in pooler else _WIDTH
+        _shrink(config, _PROJECTED if "hidden_dims" in head else own)
         if config["trainer"].get("type") == "no_op":  # nothing is read, nothing is trained
             return config
         augmentation = config["dataset_reader"].get("augmentation", {})

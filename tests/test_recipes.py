@@ -39,7 +39,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
-    *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax"),
+    *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
@@ -85,8 +85,9 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     names = {recipe.stem for recipe in RECIPE_FILES}
     assert names >= {
         *("declutr", "declutr_small", "declutr_base", "contrastive_only", "mlm_only"),
+        *("declutr_projection", "declutr_memory_bank"),
         *("transformer_mean", "transformer_cls", "quickstart"),
-        *("simcse", "simcse_mlm", "simcse_supervised"),
+        *("simcse", "simcse_mlm", "simcse_supervised", "infersent"),
         *("scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
         *("scd_selected", "barlow_twins", "moco", "mochi", "byol", "simsiam", "swav", "cutoff"),
         *(
@@ -295,6 +296,40 @@ def test_the_papers_settings(name: str) -> None:
     assert trainer["num_epochs"] == (3 if name == "declutr_base" else 1)
 
 
+def test_figure_s1_of_the_papers_first_version() -> None:
+    """Spans in a queue of 512, without a projector; and a projector, without a queue."""
+    declutr, bank, head = (
+        Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
+        for name in ("declutr", "declutr_memory_bank", "declutr_projection")
+    )
+    memory = bank["model"].pop("loss")
+    assert (memory["type"], memory["memory_size"]) == ("cross_batch_memory", 512)
+    layers = {"type": "projector", "hidden_dims": [128, 128], "batch_norm": False}
+    assert head["model"].pop("head") == layers
+    assert memory["loss"] == head["model"].pop("loss") == declutr["model"].pop("loss")
+    for config in (bank, head):
+        assert config["dataset_reader"].pop("placement") == "uniform_v1"
+        assert config == declutr
+
+
+def test_nt_xent_of_pytorch_metric_learning_trains_the_same(
+    data: RecipeData, tmp_path: Path
+) -> None:
+    config = data.small(recipe_path("declutr"))
+    library = {"loss": "NTXentLoss", "loss_args": {"temperature": 0.05}}
+    gradients = []
+    for number, loss in enumerate(({}, {"type": "pytorch_metric_learning", **library})):
+        config["model"]["loss"] = loss or config["model"]["loss"]
+        torch.manual_seed(0)
+        run = built(config, tmp_path / str(number))
+        run.trainer.data_loader.index_with(run.model.vocab)
+        batch = next(iter(run.trainer.data_loader))
+        torch.manual_seed(0)
+        run.trainer.batch_outputs(batch, for_training=True)["loss"].backward()
+        gradients.append([p.grad for p in run.model.parameters() if p.grad is not None])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*gradients, strict=True))
+
+
 READERS = ("declutr", "sentences", "text_pairs", "augmented")
 SCHEDULES = {
     '{"type": "linear_decay"}': "linear to 0, no warm-up",
@@ -303,6 +338,8 @@ SCHEDULES = {
     '{"t_initial": 50, "type": "cosine"}': "cosine by epochs",
     '{"boundaries": [500, 1000, 1500, 2000], "factors": [1, 0.8, 0.6, 0.4, 0.2], '
     '"type": "piecewise_constant"}': "constant by steps: 1, 0.8, 0.6, 0.4, 0.2",
+    '{"decay": 0.99, "shrink": 5, "type": "shrinking_decay"}': "0.99 an epoch, a fifth of it "
+    "where accuracy does not rise",
     "null": "constant",
 }
 
@@ -397,6 +434,15 @@ def test_training_and_validation_share_a_reader(data: RecipeData, tmp_path: Path
     loader, validation = run.trainer.data_loader, run.trainer._validation_data_loader
     assert validation.reader is loader.reader
     assert (loader.resample, validation.resample) == (True, False)
+
+
+def test_a_subset_is_of_the_training_data_alone(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.jsonnet"
+    subset = "data_loader+: { subset: { fraction: 0.1 } }"
+    file.write_text(f'(import "{RECIPES / "declutr.jsonnet"}") {{ {subset} }}')
+    config = Params.from_file(str(file)).as_dict(quiet=True)
+    assert config["data_loader"]["subset"] == {"fraction": 0.1}
+    assert "subset" not in config["validation_data_loader"]
 
 
 @pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader"])

@@ -75,7 +75,12 @@
         seed: settings.seed,
     },
     // All documents, and the same spans in every epoch, so that validation losses compare.
-    validation_data_loader: self.data_loader { shuffle: false, drop_last: false, resample: false },
+    validation_data_loader: self.data_loader {
+        shuffle: false,
+        drop_last: false,
+        resample: false,
+        subset:: null,  // a recipe's is of its training data
+    },
 
     trainer: {
         type: "declutr",

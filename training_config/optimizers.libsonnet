@@ -54,6 +54,13 @@ local spared = [[["@norms_and_biases"], { weight_decay: 0.0 }]];
     // The public code of IS-BERT: its `fit` is that of Sentence-BERT with another eps.
     is_bert: self.sentence_bert { optimizer+: { eps: 1e-7 } },
 
+    // train_nli.py of the public code of InferSent. It divides the learning rate of a step by what the
+    // norm of its gradients has above `grad_norm`, which is what clipping does.
+    infersent: {
+        optimizer: { type: "sgd", momentum: 0.0, weight_decay: 0.0 },
+        learning_rate_scheduler: { type: "shrinking_decay", decay: 0.99, shrink: 5.0 },
+    },
+
     // The public code of Quick-Thoughts: TensorFlow's Adam as it is, at the same rate throughout.
     quick_thoughts: self.trainer { learning_rate_scheduler: null },
 

@@ -10,7 +10,14 @@ from declutr.archives import CONFIG, Kind, NoModel, kind_of
 from declutr.archives.sentence_transformers_folder import NotFollowed, read_modules
 from declutr.system import raised_as
 
-_POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
+_POOLERS: dict[str, dict[str, Any] | None] = {
+    "mean": None,
+    "cls": {"type": "cls_pooler"},
+    **{
+        pooling: {"type": "declutr-token_pooling", "pooling": pooling}
+        for pooling in ("max", "mean-sqrt-length", "last")
+    },
+}
 
 
 def trained_configuration(folder: Path) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
     if modules.pooling not in _POOLERS:
         raise ConfigurationError(
             f"The pooling of '{folder}' is '{modules.pooling}'; parts are made for "
-            f"{' and '.join(_POOLERS)}. Use the token vectors, with a pooler of your own."
+            f"{', '.join(_POOLERS)}. Use the token vectors, with a pooler of your own."
         )
     if len(modules.dense) or modules.lower_case or modules.prompt:
         raise ConfigurationError(

@@ -49,6 +49,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
+        "token_pooling": "declutr.modules.token_pooling:TokenPooling",
     },
     "allennlp.modules.text_field_embedders.text_field_embedder:TextFieldEmbedder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedTextFieldEmbedder",
@@ -77,6 +78,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.training.learning_rate_schedulers.learning_rate_scheduler:LearningRateScheduler": {
         "linear_decay": "declutr.training.linear_decay:LinearDecay",
         "piecewise_constant": "declutr.training.piecewise_constant:PiecewiseConstant",
+        "shrinking_decay": "declutr.training.shrinking_decay:ShrinkingDecay",
     },
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",

@@ -16,6 +16,7 @@ from declutr.corpus.documents import SourceError
 from declutr.data.batch_workers import Batches, EpochBatches, as_it_is, one_thread
 from declutr.data.collation import PackedBatch, moved
 from declutr.data.instance_rows import InstanceRows
+from declutr.data.random_subset import RandomSubset
 from declutr.data.row_reader import RowReader
 from declutr.sampling.document_selection import shares, shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
@@ -41,20 +42,19 @@ class DeCLUTRDataLoader(DataLoader):
 
     reader, data_path : come from `dataset_reader` and `train_data_path`. The instances of a reader
         that is not of this package are read once and kept in memory.
+    subset : a random part of the rows to take, such as `{"size": 10000}`; by default all.
     batch_size : documents per batch and process.
     max_tokens : the average number of tokens per batch and process, instead of `batch_size`. The
-        number of documents per batch then varies, and batches of a corpus of uneven documents cost
-        about the same. A document counts as many tokens as its spans have on average, special
-        tokens included (`ExpectedTokens`), and a whole text as many as it has. Every epoch has the
-        same number of batches, and none ends with a smaller batch;
-        `declutr.sampling.token_budget.BudgetBatches` says how they are cut. W processes see what
-        one process with `max_tokens` W times as large sees, except that batches are cut at
-        multiples of W documents.
+        number of documents per batch then varies, and batches of uneven documents cost about the
+        same. `declutr.sampling.token_budget` says what a document counts (`ExpectedTokens`) and how
+        batches are cut (`BudgetBatches`): every epoch has the same number, and none ends with a
+        smaller one. W processes see what one with W times `max_tokens` sees, but batches are cut
+        at multiples of W documents.
     shuffle : whether every epoch has a new order.
     consecutive : whether the documents (sentences) of a batch follow each other in the corpus, as
         the objective `quick_thoughts` needs. `shuffle` then orders batches, not documents, and cuts
-        them elsewhere in every epoch; one batch may hold the end of the corpus and its beginning.
-        With `batch_size` only.
+        them elsewhere in every epoch; one may hold the corpus's end and beginning. With
+        `batch_size` only, and no `subset`.
     drop_last : whether to leave out the documents that do not fill a last batch, as training wants:
         a contrastive loss depends on the batch size. Without it (and with `max_tokens`), W
         processes still leave out up to W - 1 documents at the end, because each must hold equally
@@ -69,8 +69,8 @@ class DeCLUTRDataLoader(DataLoader):
     # Raises
 
     `ConfigurationError` : if both or neither of `batch_size` and `max_tokens` are given, the latter
-        for a reader of another package, if there are fewer documents than one batch needs, or if
-        two documents exceed `max_tokens`.
+        for a reader of another package, if settings contradict each other, if there are fewer
+        documents than one batch (or `subset`) needs, or if two documents exceed `max_tokens`.
     """
 
     reader: Any  # A `RowReader`, or `InstanceRows` of a reader of another package.
@@ -87,6 +87,7 @@ class DeCLUTRDataLoader(DataLoader):
     quiet: bool = False
     max_tokens: Optional[int] = None
     consecutive: bool = False
+    subset: Optional[RandomSubset] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.reader, RowReader):
@@ -109,11 +110,9 @@ class DeCLUTRDataLoader(DataLoader):
                 f"{limit} must be at least 1 and num_workers at least 0, got {size} and "
                 f"{self.num_workers}."
             )
-        if self.consecutive and self.batch_size is None:
-            raise ConfigurationError(
-                "consecutive is for batches of equally many documents: set batch_size, and "
-                "max_tokens to null."
-            )
+        if self.consecutive and (self.max_tokens is not None or self.subset is not None):
+            told = "consecutive is for batches of equally many documents that follow each other"
+            raise ConfigurationError(f"{told}: set batch_size, and max_tokens and subset to null.")
         self._vocab: Vocabulary | None = None
         self._device = None if self.cuda_device is None else torch.device(self.cuda_device)
         self._epoch = -1
@@ -126,7 +125,8 @@ class DeCLUTRDataLoader(DataLoader):
     def documents(self) -> np.ndarray:
         """The rows of the corpus that this loader draws from."""
         with raised_as(ConfigurationError, SourceError):
-            return self.reader.documents(self.data_path)
+            rows = self.reader.documents(self.data_path)
+        return rows if self.subset is None else self.subset.of(rows, str(self.data_path))
 
     def __len__(self) -> int:
         """Return the number of batches per epoch, which is the same in every process."""

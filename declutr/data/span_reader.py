@@ -50,6 +50,9 @@ class DeCLUTRDatasetReader(RowReader):
         `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are always left
         out.
     min_document_len : documents of fewer tokens are left out, whatever `short_documents` is.
+    anchor_beta, positive_beta : the two parameters, alpha and beta, of the beta distributions of
+        span lengths: `[4, 2]` for anchors, which are long, and `[2, 4]` for positives, unless
+        given (section 3.2). Other values draw other spans from the same random numbers.
     lazy : accepted with a warning; it has had no meaning since AllenNLP 2.
     with_ids : whether to give `ids` beside spans, for objectives that recognise documents
         (`instance_discrimination`). Whole texts have none.
@@ -74,6 +77,8 @@ class DeCLUTRDatasetReader(RowReader):
         short_documents: str = "shrink",
         min_document_len: int = 0,
         *,
+        anchor_beta: Optional[list[float]] = None,
+        positive_beta: Optional[list[float]] = None,
         lazy: Optional[bool] = None,
         with_ids: bool = False,
         **others: Any,
@@ -96,7 +101,8 @@ class DeCLUTRDatasetReader(RowReader):
         self.sample_spans = num_anchors is not None
         if num_anchors is not None:
             counts, lengths = (num_anchors, num_positives), (max_span_len, min_span_len)
-            self._sampler = span_sampler(*counts, *lengths, sampling_strategy, placement)
+            where, laws = (sampling_strategy, placement), (anchor_beta, positive_beta)
+            self._sampler = span_sampler(*counts, *lengths, *where, *laws)
             check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
 
     @cached_property
@@ -154,6 +160,8 @@ def span_sampler(
     min_span_len: int | None,
     strategy: str | None,
     placement: str,
+    anchor_beta: list[float] | None = None,
+    positive_beta: list[float] | None = None,
 ) -> SpanSampler:
     """Make the sampler that a configuration asks for.
 
@@ -162,10 +170,11 @@ def span_sampler(
     num_anchors, num_positives, max_span_len, min_span_len, strategy, placement : as in
         `declutr.sampling.spans.SpanSampler`. `None` for a number means that it is missing, and
         `None` for `strategy` is `"all"`.
+    anchor_beta, positive_beta : as there; `None` for its default.
 
     # Raises
 
-    `ConfigurationError` : if a value is missing or unknown.
+    `ConfigurationError` : if a value is missing, unknown or out of range.
     """
     needed = {
         "num_positives": num_positives,
@@ -177,12 +186,14 @@ def span_sampler(
         raise ConfigurationError(
             f"num_anchors is {num_anchors}, so {', '.join(missing)} must be given as well."
         )
+    laws = {"anchor_beta": anchor_beta, "positive_beta": positive_beta}
     with raised_as(ConfigurationError, ValueError):
         return SpanSampler(
             num_anchors=num_anchors,
             strategy=strategy.lower() if strategy else "all",
             placement=placement,
             **needed,  # type: ignore[arg-type]
+            **{name: law for name, law in laws.items() if law is not None},  # type: ignore[arg-type]
         )
 
 

@@ -16,13 +16,15 @@ from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
 from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.modules.token_pooling import TokenPooling
+from declutr.transformer.pooling import TOKEN_POOLINGS
 
-_POOLINGS = ("mean", "cls", "max", "mean-sqrt-length", "last")
 _WHAT_CAN_BE = (
     'An archive can be exported if its embedder is "mlm" around "pretrained_transformer_mlm" with '
-    "last_layer_only, without max_length and sub_module, its pooler is the mean (`bag_of_embeddings"
-    '` with averaged, the default) or "cls_pooler", and its reader of type "declutr" has tokenizer '
-    'and indexer of type "pretrained_transformer".'
+    "last_layer_only, without layers, max_length and sub_module, its pooler is the mean "
+    '(`bag_of_embeddings` with averaged, the default), "cls_pooler" or "token_pooling" without an '
+    'encoder, and its reader of type "declutr" has tokenizer and indexer of type '
+    '"pretrained_transformer".'
 )
 
 
@@ -128,6 +130,8 @@ def _of_archive(place: str, model: TrainedModel) -> Exportable:
     embedder = field_embedder.token_embedder
     if embedder._scalar_mix is not None:
         raise _refused(place, "an embedder with last_layer_only false (a mix of all layers)")
+    if embedder.layers is not None:
+        raise _refused(place, f"an embedder with the mean of two layers ({embedder.layers})")
     if embedder._max_length is not None:
         raise _refused(place, f"an embedder that folds texts (max_length {embedder._max_length})")
     if not hasattr(embedder.transformer_model, "save_pretrained"):
@@ -154,9 +158,9 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
             f"'{place}' has {what} in its sentence-transformers settings, which transformers and "
             "onnxruntime would not apply. Use it as it is, with Encoder or sentence-transformers."
         )
-    if model.pooling not in _POOLINGS:
+    if model.pooling not in TOKEN_POOLINGS:
         raise ExportError(
-            f"'{place}' has {model.pooling} pooling; expected one of {', '.join(_POOLINGS)}."
+            f"'{place}' has {model.pooling} pooling; expected one of {', '.join(TOKEN_POOLINGS)}."
         )
     # The model was opened, perhaps with code of its own, which other tools would not run.
     at: dict[str, Any] = {"subfolder": modules.transformer_folder, "trust_remote_code": False}
@@ -195,6 +199,8 @@ def _pooling(place: str, pooler: Any) -> str:
         return "mean"
     if type(pooler) is ClsPooler:
         return "cls"
+    if type(pooler) is TokenPooling and pooler.encoder is None:
+        return pooler.pooling
     summed = " that sums" if isinstance(pooler, BagOfEmbeddingsEncoder) else ""
     raise _refused(place, f"the pooler {type(pooler).__name__}{summed}")
 

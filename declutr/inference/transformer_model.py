@@ -15,7 +15,7 @@ from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system import raised_as
 from declutr.system.host_memory import to_device
 from declutr.transformer.architectures import first_position, longest_text, max_positions
-from declutr.transformer.pooling import POOLINGS, pooled
+from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
 from declutr.transformer.unpadding import UnpaddedPass
 
 
@@ -153,8 +153,8 @@ class TransformerModel(TextModel):
         return special_tokens.pooled_after_prompts(vectors, mask, self.pooling, left_out)
 
     def _run(self, **inputs: torch.Tensor) -> torch.Tensor:
-        both = self.pooling == "first-last"
-        output = self.transformer(**inputs, output_hidden_states=both, return_dict=True)
-        if both:
-            return (output.hidden_states[1].float() + output.hidden_states[-1].float()) / 2
+        several = self.pooling in LAYERS
+        output = self.transformer(**inputs, output_hidden_states=several, return_dict=True)
+        if several:
+            return mean_of_layers(output.hidden_states, self.pooling)
         return output.last_hidden_state

@@ -39,7 +39,7 @@ class DeCLUTR(RecordedModel):
         any embedder.
     seq2vec_encoder : the pooler of token embeddings, whose `embedding_dim` the model sets. By
         default it is the mean over all tokens, special tokens included; `cls_pooler` takes the
-        first token.
+        first token, and `token_pooling` has other poolings.
     feedforward : a projection between the embeddings and the loss, in training only.
     head : the same, with statistics of the whole batch, such as a `projector` with batch
         normalisation. The model sets its `input_dim`.
@@ -201,12 +201,14 @@ class DeCLUTR(RecordedModel):
 
         # Raises
 
-        `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
-            data have more instances than the memory bank has places for, or too few sentences that
-            follow each other, or a momentum encoder or a decoder is combined with a sharded model.
+        `ConfigurationError` : the trainer looks at a validation loss or metric that the data do not
+            give, the data have more instances than the memory bank has places for, or too few
+            sentences that follow each other, or a momentum encoder or a decoder is combined with a
+            sharded model.
         """
         trainer_data.require_room(self._loss, trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
+        trainer_data.require_validation_data(trainer)
         if self.contrastive:
             trainer_data.require_consecutive(self._loss, trainer.data_loader)
             trainer_data.require_validation_loss(trainer)

@@ -64,6 +64,18 @@ def require_whole(model: torch.nn.Module, trainer: Any, **part: Any) -> None:
         )
 
 
+def require_validation_data(trainer: Any) -> None:
+    """Raise if the schedule of a trainer looks at validation data, and it has none."""
+    schedule = getattr(trainer, "_learning_rate_scheduler", None)
+    missing = getattr(trainer, "_validation_data_loader", None) is None
+    if missing and getattr(schedule, "needs_validation", False):
+        raise ConfigurationError(
+            f"The schedule {type(schedule).__name__} looks at the validation metric of every "
+            "epoch, and there are no validation data: set validation_data_path, or another "
+            "trainer.learning_rate_scheduler."
+        )
+
+
 def require_validation_loss(trainer: Any) -> None:
     """Raise if a trainer tracks a validation loss that its validation data cannot give.
 

@@ -48,6 +48,8 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
     train_parameters : False freezes the transformer.
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
     last_layer_only : False embeds with a trained mix of layers; the head always reads the last.
+    layers : embeds with the mean of two layers: `"first-last"`, `"embedding-last"` or `"last-two"`
+        (see `declutr.transformer.pooling.LAYERS`); the head reads the last.
     gradient_checkpointing : recompute layers in the backward pass: less memory, but more time.
     unpadding : the way to avoid computing on padding: `"auto"`, `"packed"`, `"grouped"` or
         `"none"`; see `declutr.transformer.unpadding`. Embeddings differ by rounding errors only.
@@ -72,6 +74,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
         train_parameters: bool = True,
         eval_mode: bool = False,
         last_layer_only: bool = True,
+        layers: Optional[str] = None,
         gradient_checkpointing: Optional[bool] = None,
         unpadding: str = "auto",
         compile: Union[bool, dict[str, Any]] = False,
@@ -109,7 +112,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
         keep_adapter_dtypes(transformer.base_model)
         if gradient_checkpointing:
             transformer_embedder.recompute_layers(transformer)
-        settings = max_length, last_layer_only, unpadding
+        settings = max_length, last_layer_only, unpadding, layers
         super().__init__(model_name, transformer, whole.config, tokenizer, *settings)
         self.masked_language_modeling = masked_language_modeling
         self.head_reads_mix = False
@@ -177,7 +180,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
                 "layers. It goes on so. In a run begun anew the head reads the last layer, as in "
                 "the original package."
             )
-        if self._scalar_mix is None or self.head_reads_mix:
+        if self.layers is None and (self._scalar_mix is None or self.head_reads_mix):
             embeddings = last = self._encode(token_ids, mask, type_ids)  # (N, L, d)
         else:
             both = self._encode(token_ids, mask, type_ids, run=self._mix_beside_last)
@@ -185,7 +188,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
         return MaskedLMOutput(embeddings, *masked_lm_sums(self.transformer_model, last, labels))
 
     def _mix_beside_last(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Return the mix of all layers and the last layer, concatenated: `(..., 2 d)`."""
+        """Return the mix or mean of layers and the last layer, concatenated: `(..., 2 d)`."""
         return torch.cat(self._mixed_and_last(**inputs), dim=-1)
 
 

@@ -16,6 +16,7 @@ from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import features_zeroed, first_position, max_positions
 from declutr.transformer.packed_attention import recomputation_contexts
+from declutr.transformer.pooling import LAYERS, mean_of_layers
 from declutr.transformer.training_products import quick_products
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
@@ -30,11 +31,13 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     tokenizer : the tokenizer of the transformer. Segments of long texts get its special tokens.
     max_length : the tokens of the segments that longer inputs are folded into; `None` never folds.
     last_layer_only : False embeds with a trained mix of all layers.
+    layers : embeds with the mean of two layers, a key of `declutr.transformer.pooling.LAYERS`.
     unpadding : the way to avoid computing on padding; see `declutr.transformer.unpadding`.
 
     # Raises
 
-    `ConfigurationError` : `unpadding` is unknown, or, in `forward`, an input is too long.
+    `ConfigurationError` : `unpadding` or `layers` is unknown, or, in `forward`, an input is too
+        long.
     """
 
     transformer_model: Any  # its class depends on the pretrained transformer
@@ -49,6 +52,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         max_length: Optional[int],
         last_layer_only: bool,
         unpadding: str,
+        layers: Optional[str] = None,
     ) -> None:
         TokenEmbedder.__init__(self)  # the parent's constructor would load another model
         self.model_name = model_name
@@ -57,6 +61,12 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         self.config = config
         self.output_dim = config.hidden_size
         self._scalar_mix = None if last_layer_only else ScalarMix(config.num_hidden_layers)
+        if layers is not None and (layers not in LAYERS or not last_layer_only):
+            raise ConfigurationError(
+                f"Got layers '{layers}' and last_layer_only {last_layer_only}. Expected one of "
+                f"{', '.join(LAYERS)}, and last_layer_only true; or no layers."
+            )
+        self.layers = layers
         self._max_length = max_length
         self._max_positions = max_positions(self.encoder)
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
@@ -166,14 +176,16 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         if of_texts is not None:  # the cut_features of the texts in this pass
             with features_zeroed(self.encoder, of_texts):
                 return self._token_vectors(**inputs)
-        if self._scalar_mix is None:
+        if self._scalar_mix is None and self.layers is None:
             return self.encoder(**inputs, return_dict=True).last_hidden_state
         return self._mixed_and_last(**inputs)[0]
 
     def _mixed_and_last(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the mix of all layers, and the last layer."""
-        assert self._scalar_mix is not None
+        """Return the mix of all layers or the mean of two, and the last layer."""
         output = self.encoder(**inputs, return_dict=True, output_hidden_states=True)
+        if self.layers is not None:
+            return mean_of_layers(output.hidden_states, self.layers), output.last_hidden_state
+        assert self._scalar_mix is not None
         layers = list(output.hidden_states[1:])  # the first is the embedding layer
         return self._scalar_mix(layers), output.last_hidden_state
 

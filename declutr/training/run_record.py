@@ -97,6 +97,9 @@ class RunRecord(TrainerCallback):
             record["cpu"] = CHOICES.record()
         if isinstance(loader, DeCLUTRDataLoader):
             record["documents"] = len(loader.documents)
+            if loader.subset is not None:
+                rows = loader.reader.documents(loader.data_path)
+                record["subset"] = loader.subset.record(len(rows))
             sizes = {"batch_size": loader.batch_size, "max_tokens": loader.max_tokens}
             for name, size in sizes.items():
                 if size is not None:

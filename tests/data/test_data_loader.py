@@ -24,6 +24,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceT
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.random_subset import RandomSubset
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.sampling.document_selection import shuffled, shuffled_batches
 from declutr.system.host_memory import on_host
@@ -219,6 +220,42 @@ class TestSeveralProcesses:
             ". Lower batch_size, or add documents",
         ):
             len(make(make_reader(max_instances=3)))
+
+
+class TestSubset:
+    """Epochs, processes and vocabularies see the chosen rows, whatever the batches are."""
+
+    @pytest.mark.parametrize("changes", [{}, {"batch_size": None, "max_tokens": 900}])
+    def test_every_epoch_has_these_rows(self, make, changes):
+        loader = make(subset=RandomSubset(12, seed=1), drop_last=False, **changes)
+        rows = loader.documents.tolist()
+        for epoch in range(2):
+            assert sorted(np.concatenate([*loader.batches(epoch)]).tolist()) == rows
+        assert len(list(loader.iter_instances())) == 12
+
+    def test_processes_together_read_the_subset(self, make, shares):
+        subset = RandomSubset(fraction=0.5, seed=1)
+        each = shares(1, 2, batch_size=3, subset=subset, drop_last=True)
+        together = [np.concatenate(both).tolist() for both in zip(*each, strict=True)]
+        one = make(batch_size=6, subset=subset, drop_last=True)
+        assert together == [rows.tolist() for rows in one.batches(1)]
+
+    def test_a_resumed_run_reads_the_same(self, make):
+        whole, resumed = (make(subset=RandomSubset(10)) for _ in range(2))
+        resumed.resume_at(0, 1)
+        first, second = list(whole), list(resumed)
+        assert second[0] == {} and len(first) == len(second)
+        assert_same(first[1], second[1])
+
+    def test_of_any_reader(self, tmp_path):
+        (tmp_path / "rows.jsonl").write_text("".join(f'{{"text": "t{n}"}}\n' for n in range(9)))
+        reader = DatasetReader.by_name("text_classification_json")(tokenizer=WhitespaceTokenizer())
+        params = {"type": "declutr", "batch_size": 2, "subset": {"size": 4, "seed": 3}}
+        loader = DataLoader.from_params(
+            Params(params), reader=reader, data_path=str(tmp_path / "rows.jsonl")
+        )
+        texts = [str(one["tokens"].tokens[0]) for one in loader.iter_instances()]
+        assert texts == [f"t{row}" for row in RandomSubset(4, seed=3).of(np.arange(9), "")]
 
 
 def follow_each_other(rows, count: int = 24) -> bool:
@@ -493,8 +530,11 @@ class TestSettings:
             ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
             (
                 {"batch_size": None, "max_tokens": 700, "consecutive": True},
-                "consecutive is for batches of equally many documents: set batch_size, and "
-                "max_tokens to null",
+                "consecutive is for .*: set batch_size, and max_tokens and subset to null",
+            ),
+            (
+                {"subset": RandomSubset(3), "consecutive": True},
+                "consecutive is for batches of equally many documents that follow each other: set",
             ),
         ],
     )

@@ -87,11 +87,33 @@ class TestInstances:
             else:
                 assert positive[0] == end or positive[1] == start
 
+    @pytest.mark.parametrize(
+        "changes",
+        [{"anchor_beta": [1, 9]}, {"positive_beta": [9.0, 1]}, {"placement": "grid"}],
+    )
+    def test_lengths_follow_the_beta_laws_that_are_given(self, words, lengths_file, changes):
+        settings = {"placement": "uniform", "anchor_beta": (4, 2), "positive_beta": (2, 4)}
+        oracle = SpanSampler(2, 1, 2, 10, **{**settings, **changes})
+        reader, usual = words(**changes), words()
+        drawn = [reader.sample(lengths_file, 6, epoch) for epoch in range(30)]
+        for epoch, spans in enumerate(drawn):
+            expected = oracle.sample(200, document_rng(SEED, epoch, 6))
+            assert all(map(np.array_equal, spans, expected))
+        units = reader.expected_tokens().units(np.array([200])) / 64
+        lengths = [np.diff(part).sum() for spans in drawn for part in spans]
+        assert sum(lengths) / 30 == pytest.approx(units.item(), rel=0.15)
+        assert str(drawn) != str([usual.sample(lengths_file, 6, epoch) for epoch in range(30)])
+
+    def test_the_laws_of_the_paper_are_the_default(self, words, lengths_file):
+        paper = words(anchor_beta=[4, 2], positive_beta=[2, 4])
+        assert epoch_of(paper, lengths_file, 3) == epoch_of(words(), lengths_file, 3)
+
     def test_from_params(self, checkpoint, corpus_file):
         transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
         params = {
             "type": "declutr",
             **SPANS,
+            "anchor_beta": [1, 2],
             "tokenizer": transformer,
             "token_indexers": {"tokens": dict(transformer)},
             "max_instances": 3,
@@ -393,6 +415,11 @@ class TestBadSettings:
         [
             ({"min_span_len": 25}, "min_span_len is 25, longer than max_span_len, which is 24. L"),
             ({"max_span_len": 129}, "max_span_len is 129, but the transformer takes 128 tokens. L"),
+            ({"anchor_beta": [4]}, r"anchor_beta must be two positive numbers, not \[4\]"),
+            (
+                {"positive_beta": [2, 0]},
+                r"positive_beta must be two positive numbers, not \[2, 0\]",
+            ),
             ({"sampling_strategy": "adjacnet"}, "unknown strategy 'adjacnet'.*mean 'adjacent'"),
             ({"placement": "gird"}, "unknown placement 'gird'; known: uniform, uniform_v1, grid"),
             ({"short_documents": "merge"}, "Unknown short_documents 'merge'.*shrink, skip, error"),

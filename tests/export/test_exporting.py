@@ -144,18 +144,27 @@ def test_families_of_transformers_are_exported(family: str, train_family, tmp_pa
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
-def test_cls_pooling_and_a_maximum_length_are_exported(train_family, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "pooler, pooling",
+    [
+        ({"type": "cls_pooler", "embedding_dim": 16}, "cls"),
+        ({"type": "token_pooling", "pooling": "max"}, "max"),
+    ],
+)
+def test_poolings_and_a_maximum_length_are_exported(
+    train_family, tmp_path: Path, pooler: dict, pooling: str
+) -> None:
     tokenizer = {"type": "pretrained_transformer", "model_name": str(tmp_path / "bert")}
     run = train_family(
         "bert",
         {"tokenizer": {**tokenizer, "max_length": 20}},
-        seq2vec_encoder={"type": "cls_pooler", "embedding_dim": 16},
+        seq2vec_encoder=pooler,
         embedder={"masked_language_modeling": False},
     )
     folder = export_model(run, tmp_path / "out", onnx=False).folder
     encoder = Encoder(folder, dtype="float32")
     assert encoder.max_length == 20
-    assert encoder.describe()["pooling"] == "cls"
+    assert encoder.describe()["pooling"] == pooling
     texts = [text * 3 for text in families.TEXTS]
     expected = Encoder(run, dtype="float32")(texts)
     assert largest_difference(encoder(texts), expected) < 1e-5
@@ -190,7 +199,17 @@ def test_the_decoder_of_reconstruction_is_not_exported(
             "the pooler BagOfEmbeddingsEncoder that sums",
         ),
         ({"seq2vec_encoder": {"type": "lstm", "input_size": 16, "hidden_size": 16}}, "the pooler"),
+        (
+            {
+                "seq2vec_encoder": {
+                    "type": "token_pooling",
+                    "encoder": {"type": "lstm", "input_size": 16, "hidden_size": 16},
+                }
+            },
+            "the pooler TokenPooling",
+        ),
         ({"embedder": {"last_layer_only": False}}, "last_layer_only false"),
+        ({"embedder": {"layers": "first-last"}}, r"the mean of two layers \(first-last\)"),
     ],
 )
 def test_modules_that_other_tools_lack_are_refused(

@@ -281,6 +281,8 @@ OBJECTIVES = {
     "no mlm": {"mlm": False},
     "mlm only": {"loss": None},
     "mix of layers": {"embedder": {"last_layer_only": False}},
+    "first and last": {"embedder": {"layers": "first-last"}},
+    "maximum": {"seq2vec_encoder": {"type": "token_pooling", "pooling": "max"}},
     "mix of layers, mlm only": {"embedder": {"last_layer_only": False}, "loss": None},
 }
 

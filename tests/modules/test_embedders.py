@@ -26,6 +26,7 @@ from declutr.modules.embedders import MLMTextFieldEmbedder, PretrainedTransforme
 from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
 from declutr.transformer.architectures import masked_lm_logits
+from declutr.transformer.pooling import LAYERS
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
 from tests.hostile_archives import with_remote_code
 
@@ -321,6 +322,27 @@ def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
     assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "layers, unpadding", [*zip(LAYERS, ["auto", "grouped", "none"], strict=True)]
+)
+def test_the_mean_of_two_layers(folder: str, layers: str, unpadding: str) -> None:
+    """Embeddings are the mean, and the head reads the last layer: the loss is that of the model."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = made(folder, layers=layers, unpadding=unpadding)
+    whole = reference(folder)
+    output = whole(
+        input_ids=ids, attention_mask=mask.long(), labels=labels, output_hidden_states=True
+    )
+    first, last = (output.hidden_states[number] for number in LAYERS[layers])
+    found = embedder.masked_lm(labels, ids, mask)
+    assert (found.loss_sum / found.num_masked).item() == pytest.approx(output.loss.item(), rel=1e-6)
+    assert torch.allclose(found.embeddings[mask], ((first + last) / 2)[mask], atol=2e-6)
+    assert torch.allclose(embedder(ids, mask)[mask], found.embeddings[mask], atol=1e-6)
+    found.embeddings[mask].square().sum().backward()
+    table = embedder.transformer_model.get_input_embeddings().weight
+    assert table.grad is not None and table.grad.any()
+
+
 def test_sub_module_embeds_with_a_part_of_the_transformer(bert: str, tmp_path: Path) -> None:
     """The part is the encoder of an encoder-decoder."""
     folder = str(build_t5(tmp_path))
@@ -454,6 +476,10 @@ def test_settings_that_do_not_go_together_are_refused(bert: str) -> None:
         made(bert, max_length=8).masked_lm(*masked_batch(bert)[::-1])
     with pytest.raises(ConfigurationError, match="do not go together: remove one of them"):
         made(bert, compile=True, gradient_checkpointing=True)
+    with pytest.raises(ConfigurationError, match=r"Got layers 'middle' .* Expected one of first-l"):
+        made(bert, layers="middle")
+    with pytest.raises(ConfigurationError, match=r"'first-last' and last_layer_only False\. "):
+        made(bert, layers="first-last", last_layer_only=False)
 
 
 def test_mlm_takes_a_single_embedder_of_its_own_type(bert: str) -> None:

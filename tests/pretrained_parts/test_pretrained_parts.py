@@ -121,7 +121,7 @@ def test_an_archive_without_a_transformer(of_words: Path, texts: list[str]) -> N
     assert torch.equal(before, embedder.embedder.token_embedder_tokens.weight)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
 def test_an_exported_folder(family: str, pooling: str, tmp_path: Path) -> None:
     """Take parts of a sentence-transformers folder with a maximum length of 9 tokens."""
@@ -146,7 +146,11 @@ def test_an_exported_folder(family: str, pooling: str, tmp_path: Path) -> None:
     with torch.no_grad():
         vectors = AutoModel.from_pretrained(folder).eval()(**inputs).last_hidden_state
     mask = inputs["attention_mask"].unsqueeze(-1)
-    expected = vectors[:, 0] if pooling == "cls" else (vectors * mask).sum(1) / mask.sum(1)
+    expected = {
+        "mean": (vectors * mask).sum(1) / mask.sum(1),
+        "cls": vectors[:, 0],
+        "max": vectors.masked_fill(mask == 0, -torch.inf).amax(1),
+    }[pooling]
     assert np.abs(got - expected.numpy()).max() < 1e-5
 
 
@@ -171,8 +175,8 @@ def test_the_pooling_of_folders_with_pooling_mode_keys(checkpoint: Path, tmp_pat
     with pytest.raises(ConfigurationError, match=r"pooling_mode_cls_token, .* is not followed"):
         open_model(str(folder))
     write(["Transformer", "Pooling"], pooling_mode_max_tokens=True)
-    with pytest.raises(ConfigurationError, match="is 'max'; parts are made for mean and cls"):
-        open_model(str(folder))
+    pooler = {"type": "declutr-token_pooling", "pooling": "max"}
+    assert trained_configuration(folder)["model"]["seq2vec_encoder"] == pooler
     write(["Transformer", "Pooling"], pooling_mode_mean_tokens=True)
     (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
     with pytest.raises(ConfigurationError, match="lower case or a default prompt, for which"):

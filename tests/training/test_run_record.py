@@ -11,6 +11,7 @@ import torch
 
 import declutr
 import declutr.plugin  # registers what configurations name
+from declutr.data.random_subset import RandomSubset
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.run_record import RunRecord
 from tests.training.conftest import EPOCHS
@@ -55,6 +56,16 @@ def test_the_record_describes_the_run(make_trainer: Callable, tmp_path: Path) ->
             "precision": "auto",
         },
     }
+
+
+def test_the_record_says_which_subset_it_is_of(make_trainer: Callable, tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    trainer.data_loader.subset = RandomSubset(10, seed=7)
+    for callback in trainer._callbacks:
+        callback.on_start(trainer, is_primary=True)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["documents"], record["validation_documents"]) == (10, 24)
+    assert record["subset"] == {"size": 10, "fraction": None, "seed": 7, "of": 24}
 
 
 def test_a_resumed_run_with_other_documents_warns(

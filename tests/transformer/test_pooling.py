@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from declutr.transformer.pooling import POOLINGS, pooled
+from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
 
 EXPECTED = {
     "mean": 2.0,
-    "first-last": 2.0,
+    **dict.fromkeys(LAYERS, 2.0),
     "max": 3.0,
     "cls": 1.0,
     "last": 3.0,
@@ -39,6 +39,17 @@ def test_each_row_is_pooled_by_its_own_length(pooling: str) -> None:
         alone = vectors[row : row + 1, :length].bfloat16()
         expected = pooled(alone, torch.ones(1, length, dtype=torch.bool), pooling)
         assert torch.allclose(together[row], expected[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layers, numbers", [("first-last", (1, 3)), ("embedding-last", (0, 3)), ("last-two", (2, 3))]
+)
+def test_the_mean_of_two_layers(layers: str, numbers: tuple[int, int]) -> None:
+    states = [torch.full((1, 2, 1), 10.0**number) for number in range(4)]
+    expected = sum(10.0**number for number in numbers) / 2
+    assert mean_of_layers(states, layers).flatten().tolist() == [expected] * 2
+    halves = mean_of_layers([state.bfloat16() for state in states], layers)
+    assert halves.dtype == torch.float32
 
 
 def test_an_unknown_pooling_is_refused() -> None:

@@ -13,8 +13,8 @@ FORMS = """\
   FOLDER, model.tar.gz or a URL   a trained model; also archive:PLACE; options precision=bf16|int8,
                                   dim=N, normalize=true, whiten=false, long_texts=chunk
   hf:NAME_OR_FOLDER               a Hugging Face transformer, mean of its tokens; these options, and
-                                  pooling=mean|cls|first-last|max|mean-sqrt-length|
-                                  last|pooler, revision=
+                                  pooling=mean|cls|max|mean-sqrt-length|last|first-last|
+                                  embedding-last|last-two|pooler, revision=
   st:NAME_OR_FOLDER               a sentence-transformers model; options revision=,
                                   prompt_name=query (by default its default prompt, if any)
   words:FILE                      mean of word vectors (GloVe or fastText text file, .gz or .xz);

@@ -8,6 +8,8 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.modules import FeedForward
+from allennlp.nn import Activation
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -46,17 +48,23 @@ def pair_logits(
 
     `ValueError` : if shapes do not fit or a part is unknown.
     """
+    features = _features(u, v, concatenation, weight.size(1))
+    return features @ weight.to(features.dtype).T
+
+
+def _features(u: Tensor, v: Tensor, concatenation: Sequence[str], width: int) -> Tensor:
+    """Return the parts of pairs next to each other, `(N, C * d)`; raise unless that is `width`."""
     numerics.check_views(u, v)
     for part in concatenation:
         if part not in _PARTS:
             raise ValueError(f"Unknown part '{part}': expected some of {', '.join(_PARTS)}.")
-    features = torch.cat([_PARTS[part](u, v) for part in concatenation], dim=1)  # (N, C * d)
-    if features.size(1) != weight.size(1):
+    features = torch.cat([_PARTS[part](u, v) for part in concatenation], dim=1)
+    if features.size(1) != width:
         raise ValueError(
-            f"Expected rows of width {weight.size(1) / len(concatenation):g} (embedding_size), got "
+            f"Expected rows of width {width / len(concatenation):g} (embedding_size), got "
             f"{tuple(u.shape)}."
         )
-    return features @ weight.to(features.dtype).T
+    return features
 
 
 @numerics.full_precision
@@ -135,6 +143,11 @@ class PairSoftmax(Objective):
     concatenation : the parts that the classifier sees: some of `"u"`, `"v"`, `"difference"` and
         `"product"`. The default is all but the last, which is the best in the paper's table 6.
     reduction : `"mean"` or `"sum"` over the pairs.
+    hidden_dims : the widths of hidden layers of the classifier; all its layers then have biases.
+        InferSent (Conneau et al., 2017) has two of 512, over all four parts. By default there are
+        none.
+    activation : the activation of hidden layers, by its name in AllenNLP: `"linear"`, the default
+        of InferSent's public code, `"tanh"`, its other one (`nonlinear_fc`), or others.
     """
 
     min_pairs = 1  # Each pair is judged on its own.
@@ -145,6 +158,8 @@ class PairSoftmax(Objective):
         embedding_size: int,
         concatenation: Optional[list[str]] = None,
         reduction: str = "mean",
+        hidden_dims: Optional[list[int]] = None,
+        activation: str = "linear",
     ) -> None:
         super().__init__()
         if num_labels < 2:
@@ -159,19 +174,43 @@ class PairSoftmax(Objective):
                 f"{list(parts)}."
             )
         self.concatenation = parts
-        self.classifier = torch.nn.Linear(len(parts) * embedding_size, num_labels, bias=False)
+        self._width = len(parts) * embedding_size
+        self.classifier = (
+            _layered(self._width, hidden_dims, num_labels, activation)
+            if hidden_dims
+            else torch.nn.Linear(self._width, num_labels, bias=False)
+        )
         self.reduction = numerics.scalar_reduction(reduction)
         self.last_metrics: dict[str, Tensor] = {}
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, positives: Tensor, labels: Tensor
     ) -> Tensor:
-        logits = pair_logits(anchors, positives, self.classifier.weight, self.concatenation)
+        logits = self._logits(anchors, positives)
         loss = pair_softmax_loss(logits, labels, self.reduction)
         if len(labels):
             right = logits.detach().argmax(dim=1) == labels
             self.last_metrics = {"class_accuracy": right.float().mean()}
         return loss
+
+    def _logits(self, u: Tensor, v: Tensor) -> Tensor:
+        if isinstance(self.classifier, torch.nn.Linear):
+            return pair_logits(u, v, self.classifier.weight, self.concatenation)
+        features = numerics.full_precision(_features)(u, v, self.concatenation, self._width)
+        dtype = next(self.classifier.parameters()).dtype
+        return numerics.full_precision(self.classifier)(features.to(dtype))
+
+
+def _layered(width: int, hidden: list[int], classes: int, activation: str) -> FeedForward:
+    if min(hidden) < 1 or activation not in Activation.list_available():
+        raise ConfigurationError(
+            f"Got hidden_dims {hidden} and activation '{activation}'; expected widths of at least "
+            f"1, and one of {', '.join(Activation.list_available())}."
+        )
+    activations = [Activation.by_name(activation)()] * len(hidden) + [
+        Activation.by_name("linear")()
+    ]
+    return FeedForward(width, len(activations), [*hidden, classes], activations)
 
 
 @Objective.register("cosine_regression")

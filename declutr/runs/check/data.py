@@ -136,6 +136,10 @@ def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFig
     skipped = np.ones(len(lengths), dtype=bool)
     skipped[used] = False
     reasons = {}
+    if loader.subset is not None and not problem:
+        usable = reader.documents(path)
+        skipped[usable] = False
+        reasons["not in the random subset"] = len(usable) - len(used)
     blank = int(np.count_nonzero(skipped & (lengths == 0)))
     others = int(np.count_nonzero(skipped)) - blank
     if blank:

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, 
 
 from declutr.inference.encoder import Encoder
 from declutr.inference.sources import EncoderError, open_encoder
-from declutr.transformer.pooling import POOLINGS
+from declutr.transformer.pooling import LAYERS, POOLINGS
 from tests.families import wordpiece
 from tests.hostile_archives import with_json
 
@@ -74,6 +74,8 @@ def plainly(folder: Path, text: str, pooling: str) -> np.ndarray:
         "mean-sqrt-length": lambda: tokens.sum(axis=0) / np.sqrt(len(tokens)),
         "last": lambda: tokens[-1],
         "first-last": lambda: ((layers[1] + layers[-1]) / 2).mean(axis=0),
+        "embedding-last": lambda: ((layers[0] + layers[-1]) / 2).mean(axis=0),
+        "last-two": lambda: ((layers[-2] + layers[-1]) / 2).mean(axis=0),
         "pooler": lambda: output.pooler_output[0].numpy(),
     }[pooling]()
 
@@ -207,7 +209,7 @@ def test_fingerprints_notice_another_checkpoint(bert: Path, tmp_path: Path) -> N
 
 
 def test_every_option_is_part_of_the_fingerprint(checkpoint: Path) -> None:
-    options = ["", *(f"?pooling={name}" for name in ("cls", "first-last", "max", "last"))]
+    options = ["", *(f"?pooling={name}" for name in ("cls", "max", "last", *LAYERS))]
     options += ["?precision=bf16", "?dim=5", "?normalize=true", "?long_texts=chunk"]
     found = [fingerprint(f"hf:{checkpoint}{each}") for each in options]
     found.append(fingerprint(f"hf:{checkpoint}", max_length=9))

@@ -1,6 +1,7 @@
 """Tests of every loss of pytorch-metric-learning, with arguments, miners and a memory."""
 
 import inspect
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,26 @@ def test_equals_the_objective_of_this_package(
 ) -> None:
     theirs = built(name, **arguments)(*pair(6))
     assert theirs.item() == pytest.approx(ours(*pair(6)).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("dtype, most", [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_nt_xent_of_the_library_is_the_fast_one(
+    dtype: torch.dtype, most: float, numbered: bool
+) -> None:
+    """Values and gradients, of pairs that belong together, with and without a number of each.
+
+    Gradients are of cosines / temperature, so they are compared times the temperature.
+    """
+    for tau, (n, width) in itertools.product((0.02, 0.05, 0.5, 1), ((1, 3), (2, 64), (16, 5))):
+        rows = normal(2, n, width, seed=n)
+        batch = [view.to(dtype).requires_grad_() for view in (rows[0], rows.sum(dim=0))]
+        labels = torch.arange(n) + 7 if numbered else None
+        ours = NTXent(tau)(*batch)
+        theirs = built("NTXentLoss", temperature=tau)(*batch, labels=labels)
+        assert torch.allclose(ours, theirs, rtol=most, atol=most), (tau, n, width)
+        mine, others = (torch.stack(torch.autograd.grad(loss, batch)) for loss in (ours, theirs))
+        assert (mine - others).abs().max() * tau <= most, (tau, n, width)
 
 
 def test_the_contrastive_loss_of_the_library_differs() -> None:

@@ -107,6 +107,37 @@ def test_gradients_and_precision_of_the_classifier(parts: list[str] | None) -> N
     laws.assert_full_precision(lambda u, v: loss(u, v, weight.bfloat16()), *views(5))
 
 
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+def test_a_classifier_of_several_layers_by_hand(activation: str) -> None:
+    """InferSent's, of all four parts: its activations stand between layers."""
+    u, v = views(5, 3)
+    torch.manual_seed(0)
+    settings: Any = {"hidden_dims": [6, 4], "activation": activation}
+    objective = PairSoftmax(3, 3, ALL_PARTS, **settings).double()
+    layers = objective.classifier._linear_layers
+    assert [tuple(layer.weight.shape) for layer in layers] == [(6, 12), (4, 6), (3, 4)]
+    x = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+    for number, layer in enumerate(layers):
+        x = x @ layer.weight.T + layer.bias
+        if activation == "tanh" and number < 2:
+            x = x.tanh()
+    labels = some_labels(5)
+    expected = torch.stack([x[i].logsumexp(0) - x[i, label] for i, label in enumerate(labels)])
+    assert objective(u, v, labels).item() == pytest.approx(expected.mean().item(), abs=1e-12)
+    laws.assert_gradients(lambda *batch: objective(*batch, labels), u, v)
+    single = copy.deepcopy(objective).float()
+    laws.assert_full_precision(
+        lambda a, b: single(a, b, labels), *views(5, 3), exact=lambda a, b: objective(a, b, labels)
+    )
+    with pytest.raises(
+        ValueError, match=r"Expected rows of width 3 \(embedding_size\), got \(5, 4\)"
+    ):
+        objective(*views(5, 4), labels)
+    for wrong in ({"hidden_dims": [0]}, {"hidden_dims": [2], "activation": "thanh"}):
+        with pytest.raises(ConfigurationError, match="expected widths of at least 1, and one of"):
+            PairSoftmax(3, 3, **wrong)
+
+
 # ---------------------------------------------------------------------------------- regression
 
 

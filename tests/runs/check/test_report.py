@@ -80,6 +80,14 @@ def test_rows_of_any_reader_are_counted(data: RecipeData, tmp_path: Path) -> Non
     assert task.findings == neighbours.findings == []
 
 
+def test_a_random_subset_is_counted(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("declutr", data, tmp_path, **{"data_loader.subset": {"fraction": 0.5}})
+    assert report.data is not None and report.validation_data is not None
+    assert report.data.skipped == {"not in the random subset": INSTANCES // 2}
+    assert (report.data.kept, report.validation_data.kept) == (INSTANCES // 2, INSTANCES)
+    assert report.steps == INSTANCES // 2 // BATCH and report.findings == []
+
+
 def test_several_processes_share_a_batch(data: RecipeData, tmp_path: Path) -> None:
     alone = checked("declutr", data, tmp_path)
     both = checked("declutr", data, tmp_path, distributed={"cuda_devices": [-1, -1]})
