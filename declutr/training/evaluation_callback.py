@@ -79,7 +79,7 @@ class EvaluateEmbeddings(TrainerCallback):
     # Raises
 
     `ConfigurationError` : a value is out of range, nothing is ever evaluated, or, before the first
-        step, data are broken, a task or score is unknown, or the model or reader is of another type.
+        step, data are broken, a task or score is unknown, or model or reader have another type.
     """
 
     looks_at_metrics = False  # so that the trainer "declutr" does not read them for it

@@ -34,8 +34,8 @@ STEPS = 20
 class Draws:
     """Dropout whose random numbers depend on the step, the layer and the view of a text alone.
 
-    Our model embeds the two views of N texts in two passes of N rows, the public codes in one of 2N,
-    row 2i + v being view v of text i. A layer has the same numbers for a row either way.
+    Our model embeds the two views of N texts in two passes of N rows, the public codes in one pass
+    of 2N, row 2i + v being view v of text i. A layer has the same numbers for a row either way.
     """
 
     def __init__(self, texts: int | None = None) -> None:
