@@ -141,7 +141,7 @@ def moved_runs(module: ModuleType) -> bool:
     AllenNLP refuses any difference from the configuration of the run. But a cluster gives other
     nodes to a job that it starts again, and recipes used AllenNLP's trainer before release 1.7,
     which trains in the same way as "declutr". The number of processes must be the same. Other
-    differences are told in one message, with what goes on with a run whose recipe a release changed.
+    differences are told in one message, and how a run goes on whose recipe a release has changed.
 
     Can be removed when AllenNLP compares only the parts of a configuration that affect the result.
     """
