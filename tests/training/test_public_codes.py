@@ -29,6 +29,7 @@ from tests.test_recipes import built
 pytestmark = pytest.mark.slow
 
 STEPS = 20
+AS_FLOAT = Tensor.float
 
 
 class Draws:
@@ -154,14 +155,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> RecipeData:
     return RecipeData(tmp_path_factory.mktemp("data"))
 
 
+def in_float64(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor.float`, which leaves float64 as it is."""
+    return tensor if tensor.dtype == torch.float64 else AS_FLOAT(tensor, *args, **kwargs)
+
+
 @pytest.fixture
 def environment(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """float64 throughout: in float32, noise alone moves parameters without a gradient."""
     monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
-    as_float = Tensor.float
-    monkeypatch.setattr(
-        Tensor, "float", lambda t, *a, **k: t if t.dtype == torch.float64 else as_float(t, *a, **k)
-    )
+    monkeypatch.setattr(Tensor, "float", in_float64)
     return monkeypatch
 
 
