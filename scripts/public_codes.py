@@ -15,6 +15,7 @@ Both compute in float64, with the same batches, initial weights and random numbe
 public side has the optimizer and the schedule of transformers. docs/SETTINGS.md has the figures.
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -122,8 +123,7 @@ def use_patched_transformer(clone: Path) -> None:
 
 def theirs(place: Path, name: str, clone: Path) -> None:
     """Train the public model on what our run had, and print how far apart the two are."""
-    import transformers
-
+    transformers: Any = importlib.import_module("transformers")  # of an earlier release
     saved = torch.load(place / f"{name}.pt", weights_only=True)
     model = public_model(place, name, clone).train()
     own, public = HEADS[name]
@@ -156,12 +156,12 @@ def theirs(place: Path, name: str, clone: Path) -> None:
     floats = [key for key, value in end.items() if value.is_floating_point()]
     trained = [key for key, _ in model.named_parameters() if key in floats]
     final = model.state_dict()
-    print(
-        f"{steps} steps, {len(floats)} tensors. "
-        f"Losses apart by {max(abs(a - b) for a, b in zip(losses, saved['losses'], strict=True)):.1e}, "
-        f"weights by {max((final[k] - end[k]).abs().max().item() for k in floats):.1e}, "
-        f"which moved by {max((start[k] - end[k]).abs().max().item() for k in trained):.1e}"
-    )
+    apart = {
+        "losses apart by": max(abs(a - b) for a, b in zip(losses, saved["losses"], strict=True)),
+        "weights apart by": max((final[k] - end[k]).abs().max().item() for k in floats),
+        "weights moved by": max((start[k] - end[k]).abs().max().item() for k in trained),
+    }
+    print(f"{steps} steps, {len(floats)} tensors:", *[f"{k} {v:.1e}" for k, v in apart.items()])
 
 
 if __name__ == "__main__":

@@ -250,6 +250,11 @@ def test_simcse_and_scd(
     assert not unexpected and set(missing) <= {"layers.0.bias"}
     if missing:
         nn.init.zeros_(modules["head"]["layers"][0].bias)
+    for key, value in head.items():  # as `init_weights` of transformers begins
+        if value.dim() == 2:
+            assert value.std().item() == pytest.approx(0.02, rel=0.15), key
+        elif "bias" in key:
+            assert not value.any(), key
     projected = modules["head"] if method is simcse else modules["head"]["layers"]
     draws.rates = None if method is simcse else (0.05, 0.15)
 
