@@ -12,6 +12,7 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from transformers import AutoTokenizer
 
 import declutr.plugin  # noqa: F401
@@ -74,6 +75,14 @@ def test_a_killed_run_continues_like_the_release_that_began_it(
     assert shared
     for key in shared:
         assert metrics[1][key] == pytest.approx(metrics[0][key], rel=1e-2, abs=1e-2), key
+
+
+def test_a_run_whose_recipe_has_changed_since_is_told_how_it_goes_on(files: Path) -> None:
+    run = files / "runs" / "scd" / "killed"
+    changes = {"train_data_path": "sentences.txt"}
+    told = r"max_length is 32, and was not given; .* \(and \d+ more\)\. .* its own configuration: "
+    with pytest.raises(ConfigurationError, match=f"{told}train {run}/config.json -s {run} --rec"):
+        train_model(Params.from_file("scd", changes), str(run), recover=True)
 
 
 def weights(file: Path) -> dict[str, torch.Tensor]:

@@ -6,9 +6,10 @@ returns whether it changed anything.
 """
 
 import importlib
+import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -139,7 +140,8 @@ def moved_runs(module: ModuleType) -> bool:
 
     AllenNLP refuses any difference from the configuration of the run. But a cluster gives other
     nodes to a job that it starts again, and recipes used AllenNLP's trainer before release 1.7,
-    which trains in the same way as "declutr". The number of processes must be the same.
+    which trains in the same way as "declutr". The number of processes must be the same. Other
+    differences are told in one message, and how a run goes on whose recipe a release has changed.
 
     Can be removed when AllenNLP compares only the parts of a configuration that affect the result.
     """
@@ -149,7 +151,7 @@ def moved_runs(module: ModuleType) -> bool:
         original: Any, params: Any, serialization_dir: Any, recover: bool, force: bool
     ) -> None:
         config = os.path.join(serialization_dir, "config.json")
-        if recover and os.path.isfile(config):
+        if recover and not force and os.path.isfile(config):
             begun, params = module.Params.from_file(config).params, params.duplicate()
             params.params = as_before(params.params, begun)
             now, before = params.params.get("distributed"), begun.get("distributed")
@@ -160,9 +162,40 @@ def moved_runs(module: ModuleType) -> bool:
                 own = {key: trainer[key] for key in trainer.keys() - _OF_TRAINERS}
                 own |= {key: before[key] for key in before.keys() & _OF_TRAINERS}
                 params.params["trainer"] = own
+            now = module.Params(params.params).as_flat_dict()
+            if apart := differences(now, module.Params(begun).as_flat_dict()):
+                raise module.ConfigurationError(
+                    "Training configuration does not match the configuration we're recovering "
+                    f"from: {shown(apart)}. A run whose recipe was changed since, by a release of "
+                    "this package or by hand, goes on as it was begun by its own configuration: "
+                    f"train {config} -s {serialization_dir} --recover"
+                )
         original(params, serialization_dir, recover, force)
 
     return True
+
+
+_ABSENT = object()
+_SHOWN = 5  # of all differences from an earlier run
+
+
+def differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Return a text for each key in which two flat configurations differ."""
+
+    def told(values: Mapping[str, Any], key: str) -> str:
+        return json.dumps(values[key]) if key in values else "not given"
+
+    return [
+        f"{key} is {told(now, key)}, and was {told(before, key)}"
+        for key in dict.fromkeys([*now, *before])
+        if now.get(key, _ABSENT) != before.get(key, _ABSENT)
+    ]
+
+
+def shown(apart: list[str]) -> str:
+    """Return the first differences in one text, and how many more there are."""
+    more = f" (and {len(apart) - _SHOWN} more)" if len(apart) > _SHOWN else ""
+    return "; ".join(apart[:_SHOWN]) + more
 
 
 def rates_of_the_same_trainer(module: ModuleType) -> bool:

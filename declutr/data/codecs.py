@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
@@ -204,6 +205,26 @@ class TokenCodec:
 
 
 Codec = WordPieceCodec | TokenCodec
+
+
+def shortened(codec: Codec, max_length: int | None) -> Codec:
+    """Return a codec that also cuts texts at `max_length` tokens, special tokens included.
+
+    # Raises
+
+    `ConfigurationError` : special tokens leave no room for a token of the text.
+    """
+    if max_length is None:
+        return codec
+    room = max_length - codec.num_special_tokens
+    if room < 1:
+        raise ConfigurationError(
+            f"max_length is {max_length}, of which special tokens take {codec.num_special_tokens}. "
+            f"Set it to {codec.num_special_tokens + 1} or more."
+        )
+    shorter = copy.copy(codec)
+    shorter.limit = room if codec.limit is None else min(room, codec.limit)
+    return shorter
 
 
 def _ids(tokens: list[Token]) -> np.ndarray:

@@ -17,7 +17,7 @@ from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from declutr.archives.safety.building import is_untrusted
 from declutr.corpus import Paths, SourceError, normalize_whitespace
-from declutr.data.codecs import WordPieceCodec, text_codec
+from declutr.data.codecs import WordPieceCodec, shortened, text_codec
 from declutr.data.collation import PackedBatch, number_field
 from declutr.data.reader_keys import require_known_keys
 from declutr.system import raised_as
@@ -52,7 +52,9 @@ class RowReader(DatasetReader):
 
     tokenizer, token_indexers : any AllenNLP pair. A `pretrained_transformer` pair takes the fast
         path over token ids that are kept on disk; the default is white space and single ids. Texts
-        are cut at the `max_length` of the tokenizer.
+        are cut at the `max_length` of the tokenizer, in training and in embedding.
+    max_length : the number of tokens, special ones included, at which texts are cut in training
+        alone. Embeddings are of whole texts, as in the public codes of SimCSE and SCD.
     resample : whether to draw anew in every epoch, and to give AllenNLP's own loaders a new order.
         False repeats the first epoch, as validation wants.
     seed : the seed of everything that is drawn.
@@ -73,6 +75,7 @@ class RowReader(DatasetReader):
         cache_dir: Optional[str] = None,
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        max_length: Optional[int] = None,
         **unknown: Any,
     ) -> None:
         require_known_keys(type(self), RowReader, unknown)
@@ -80,7 +83,8 @@ class RowReader(DatasetReader):
         super().__init__(max_instances, serialization_dir=serialization_dir, **sharding)
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
-        self._codec = text_codec(self._tokenizer, self._token_indexers)
+        self._whole_codec = text_codec(self._tokenizer, self._token_indexers)
+        self._codec = shortened(self._whole_codec, max_length)  # of training
         # Reading writes to this folder, so an untrusted archive does not choose it.
         self._reading = text_key, encoding_errors, None if is_untrusted() else cache_dir
         self._drawing = seed, resample
@@ -107,7 +111,7 @@ class RowReader(DatasetReader):
         from declutr.data.document_rows import DocumentRows
         from declutr.data.row_views import WholeTexts
 
-        return WholeTexts(DocumentRows(self._files), self._codec)
+        return WholeTexts(DocumentRows(self._files), self._whole_codec)
 
     @property
     def _views(self) -> "RowViews":
@@ -174,17 +178,18 @@ class RowReader(DatasetReader):
 
     def _whole_text(self, text: str) -> Instance:
         """Make an instance of one whole text; the first text that is cut is logged."""
-        (document,), (length,) = self._codec.encode([normalize_whitespace(text)])
-        if self._codec.is_truncated(length):
+        codec = self._whole_codec
+        (document,), (length,) = codec.encode([normalize_whitespace(text)])
+        if codec.is_truncated(length):
             self.truncated_texts += 1
             if self.truncated_texts == 1:
                 logger.warning(
-                    f"A text of {length} tokens is longer than what fits ({self._codec.limit} "
+                    f"A text of {length} tokens is longer than what fits ({codec.limit} "
                     "beside the special tokens) and loses its "
-                    f"{'beginning' if self._codec.keeps_end else 'tail'}. Further ones are "
+                    f"{'beginning' if codec.keeps_end else 'tail'}. Further ones are "
                     "counted, not reported one by one."
                 )
-        return Instance({"anchors": self._codec.text_field(document)})
+        return Instance({"anchors": codec.text_field(document)})
 
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():

@@ -84,7 +84,7 @@ class TrainedModel(TextModel):
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr-declutr")
         self.model = cast(Any, self._predictor._model)
         self.reader: Any = self._predictor._dataset_reader
-        codec = getattr(self.reader, "_codec", None)
+        codec = getattr(self.reader, "_whole_codec", None)
         self.codec = codec if isinstance(codec, WordPieceCodec) else None
         if self.codec is not None:
             self.special_tokens = self.codec.num_special_tokens

@@ -21,6 +21,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
 from declutr.archives import RUN
+from declutr.bridge.additions import differences, shown
 from declutr.bridge.component_names import short
 from declutr.bridge.own_names import as_before, spelt
 from declutr.runs.recipe_parameters import strings_in
@@ -46,8 +47,6 @@ _OF_RUNS = (  # what AllenNLP and this package write into the folder of a run
 _PATHS = ("train_data_path", "validation_data_path")
 # AllenNLP compares these itself, and accepts equivalent ones (`declutr.bridge.additions`).
 _COMPARED_ELSEWHERE = ("distributed", "trainer.type", "trainer.read_every")
-_MISSING = object()
-_SHOWN = 5  # of all differences from an earlier run
 
 
 class TrainingError(ConfigurationError):
@@ -181,12 +180,11 @@ class RunFolder:
         for key, name in zip(_PATHS, NAMES, strict=True):
             if name in written and str(before.get(key)).endswith(f"{TEXTS}/{name}"):
                 before[key] = now[key]  # its texts are compared below
-        apart = [
-            f"{key} is {_told(now, key)}, and was {_told(before, key)}"
-            for key in dict.fromkeys([*now, *before])
-            if now.get(key, _MISSING) != before.get(key, _MISSING)
-            and not key.startswith(_COMPARED_ELSEWHERE)
+        compared = [
+            {k: v for k, v in one.items() if not k.startswith(_COMPARED_ELSEWHERE)}
+            for one in (now, before)
         ]
+        apart = differences(*compared)
         for name in sorted(written):
             old = self._folder / TEXTS / name
             if not apart and not (old.is_file() and filecmp.cmp(old, new / name, shallow=False)):
@@ -194,11 +192,11 @@ class RunFolder:
                     f"the texts in {name} differ from those it began with{_row(old, new / name)}"
                 )
         if apart:
-            more = f" (and {len(apart) - _SHOWN} more)" if len(apart) > _SHOWN else ""
             raise TrainingError(
-                f"'{self._folder}' holds a run that was begun otherwise: "
-                f"{'; '.join(apart[:_SHOWN])}{more}. Call with what it was begun with "
-                "to go on, with force=True to remove it and begin anew, or with another output."
+                f"'{self._folder}' holds a run that was begun otherwise: {shown(apart)}. Call with "
+                "what it was begun with to go on (where a release has changed the recipe, "
+                f"recipe='{self._folder / CONFIG}'), with force=True to remove it and begin anew, "
+                "or with another output."
             )
 
     def _require_disposable(self, params: Params, coming: set[str]) -> None:
@@ -268,10 +266,6 @@ class RunFolder:
                 'script, the call of declutr.train must stand under `if __name__ == "__main__":`.'
             ) from error
         write_whole(self._folder / FINISHED, json.dumps({"release": __version__}) + "\n")
-
-
-def _told(values: dict[str, Any], key: str) -> str:
-    return json.dumps(values[key]) if key in values else "not given"
 
 
 def _row(old: Path, new: Path) -> str:

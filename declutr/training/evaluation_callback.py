@@ -66,6 +66,8 @@ class EvaluateEmbeddings(TrainerCallback):
         the time of these tasks.
     every_num_steps : the number of steps between evaluations within epochs; `None` for none.
     every_num_epochs : the number of epochs between evaluations. The last epoch is always evaluated.
+        `None` leaves the ends of epochs out, as the public codes of SimCSE and SCD do; a run that
+        ends before its first evaluation is then evaluated at its end, to select anything.
     select_by : the score that selects the best weights (`best.th`, which goes into the archive) by
         its highest value, or, with a leading `-`, by its lowest. Prefer a score on a development
         set.
@@ -76,8 +78,8 @@ class EvaluateEmbeddings(TrainerCallback):
 
     # Raises
 
-    `ConfigurationError` : a value is out of range, or, before the first step, data are missing or
-        broken, a task or score is unknown, or the model or reader is of another type.
+    `ConfigurationError` : a value is out of range, nothing is ever evaluated, or, before the first
+        step, data are broken, a task or score is unknown, or model or reader have another type.
     """
 
     looks_at_metrics = False  # so that the trainer "declutr" does not read them for it
@@ -90,7 +92,7 @@ class EvaluateEmbeddings(TrainerCallback):
         protocol: str = "published",
         regressor: bool = False,
         every_num_steps: Optional[int] = None,
-        every_num_epochs: int = 1,
+        every_num_epochs: Optional[int] = 1,
         select_by: Optional[str] = None,
         corpus: Optional[str] = None,
         batch_size: int = 64,
@@ -105,6 +107,8 @@ class EvaluateEmbeddings(TrainerCallback):
         for name, value in numbers.items():
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} must be at least 1, got {value}.")
+        if every_num_steps is every_num_epochs is None:
+            raise ConfigurationError("Set every_num_steps or every_num_epochs: both are null.")
         one_of("protocol", protocol, PROTOCOLS)
         if not tasks:
             raise ConfigurationError("There are no tasks to evaluate: name some, as in ['STS*'].")
@@ -206,13 +210,17 @@ class EvaluateEmbeddings(TrainerCallback):
         self._best.resume(state_dict.get("select_by"), state_dict.get("best"))
 
     def _at_end_of_epoch(self, trainer: GradientDescentTrainer) -> Scores:
-        """Return the scores of the epoch that ends now, or no scores if it is not evaluated."""
-        epoch = trainer._epochs_completed
+        """Return the scores of the weights of now, or no scores if they are not evaluated."""
+        epoch, step = trainer._epochs_completed, trainer._total_batches_completed
         last = epoch + 1 == trainer._num_epochs or trainer._metric_tracker.should_stop_early()
-        if not last and (epoch + 1) % self._every_num_epochs:
-            return {}
-        if self._step != trainer._total_batches_completed:
-            self._evaluate(trainer, trainer._total_batches_completed, epoch)
+        if self._step != step:
+            if self._every_num_epochs is None:
+                wanted = last and self.selects and self._best.found is None
+            else:
+                wanted = last or (epoch + 1) % self._every_num_epochs == 0
+            if not wanted:
+                return {}
+            self._evaluate(trainer, step, epoch)
         return self._scores
 
     def _evaluate(

@@ -111,7 +111,7 @@ def require_scores(
     scores: Scores,
     needed: list[str],
     tracked: list[str],
-    every_num_epochs: int,
+    every_num_epochs: Optional[int],
 ) -> None:
     """Raise a `ConfigurationError` if a score that selects weights or epochs will be missing.
 
@@ -121,7 +121,7 @@ def require_scores(
     scores : the scores that the tasks gave.
     needed : the names of scores that select weights or epochs.
     tracked : the names among them that the trainer's `validation_metric` has.
-    every_num_epochs : the number of epochs between evaluations.
+    every_num_epochs : the number of epochs between evaluations; `None` evaluates no epoch.
     """
     for name in needed:
         if name not in scores:
@@ -137,7 +137,7 @@ def require_scores(
     if tracked and every_num_epochs != 1:
         raise ConfigurationError(
             f"validation_metric names '{tracked[0]}', which the trainer wants to know after "
-            f"every epoch: set every_num_epochs to 1, not {every_num_epochs}."
+            f"every epoch: set every_num_epochs to 1, not {every_num_epochs or 'null'}."
         )
 
 

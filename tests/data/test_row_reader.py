@@ -140,11 +140,21 @@ class TestInstances:
         assert len(list(reader.read(path))) == 3
         assert reader.documents(path).tolist() == make().documents(path).tolist()[:3]
 
-    def test_tails_are_cut(self, make, path, checkpoint):
-        reader = make(tokenizer=PretrainedTransformerTokenizer(str(checkpoint), max_length=12))
+    @pytest.mark.parametrize("whole", [False, True], ids=["always", "in training alone"])
+    def test_tails_are_cut(self, make, path, checkpoint, documents, whole):
+        limit = {"max_length": 12}
+        tokenizer = PretrainedTransformerTokenizer(str(checkpoint), **({} if whole else limit))
+        reader = make(tokenizer=tokenizer, **(limit if whole else {}))
         batch = reader.packed(path, reader.documents(path)).tensors()
         names = [name for name in batch if name != "labels"]
         assert {batch[name]["tokens"]["mask"].shape[-1] for name in names} == {12}
+        with reader.no_sample():
+            assert len(reader.text_to_instance(documents[0])["anchors"]) == (128 if whole else 12)
+
+    def test_a_length_without_room_for_text_is_refused(self, make):
+        told = "max_length is 2, of which special tokens take 2. Set it to 3 or more"
+        with pytest.raises(ConfigurationError, match=told):
+            make(max_length=2)
 
 
 class TestWholeRows:

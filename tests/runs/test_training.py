@@ -204,7 +204,10 @@ def stopping() -> Iterator[type[StoppedByATest]]:
 def test_goes_on_after_a_crash_and_after_an_interruption(
     commanded: Any, checkpoint: Path, corpus_file: Path, tmp_path: Path, stopping: Any, caplog: Any
 ) -> None:
-    """With a callback of the caller's, which a process of its own would not know."""
+    """With a callback of the caller's, which a process of its own would not know.
+
+    In the end by its own configuration, as where a release has changed the recipe.
+    """
     callbacks = [{"type": "run_record"}, {"type": "exact_resume", "seed": 13370}]
     callbacks.append({"type": "stopped_by_a_test"})
     changes = {**CHANGES, "trainer.callbacks": callbacks}
@@ -220,5 +223,9 @@ def test_goes_on_after_a_crash_and_after_an_interruption(
     assert (tmp_path / "training_state_e1_b3.th").exists()
     caplog.clear()
     assert process_state() == before
-    train(corpus_file, checkpoint, tmp_path, overrides=changes, resume=True)
+    with pytest.raises(
+        TrainingError, match=rf"changed the recipe, recipe='{tmp_path}/config\.json'"
+    ):
+        train(corpus_file, checkpoint, tmp_path, overrides=changes, learning_rate=2e-3)
+    declutr.train(recipe=tmp_path / "config.json", output=tmp_path, resume=True)
     assert kept(tmp_path) == commanded

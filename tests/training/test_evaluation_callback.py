@@ -33,6 +33,7 @@ ALL = 2 * STEPS
 LEVEL = "scripted/level"
 DRAWING = {"tasks": ["drawing"], "every_num_steps": 1}
 SELECTING = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
+STEPS_ALONE = {"every_num_epochs": None, "select_start": False}
 AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
 
 
@@ -168,6 +169,7 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
         ({"every_num_steps": 5, "every_num_epochs": 2}, 2, [0, 5, 6]),
         ({"every_num_epochs": 3}, 2, [0, 6]),
         ({"every_num_epochs": 2}, 4, [0, 6, 12]),
+        ({"every_num_steps": 4, "every_num_epochs": None}, 2, [0, 4]),
     ],
 )
 @pytest.mark.parametrize("validate", [True, False])
@@ -279,8 +281,11 @@ def test_sentences_are_read_whole_without_changing_the_reader(
         ({}, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
         ({}, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
         ({"select_start": False}, (9, 1, 5, 2, 5, 4, 3), 2),  # as before release 1.6
+        ({**STEPS_ALONE, "every_num_steps": 2}, (9, 1, 5, 4), 4),
+        ({**STEPS_ALONE, "every_num_steps": 4}, (9, 1), 4),  # not the steps after it
+        ({**STEPS_ALONE, "every_num_steps": 50}, (9, 1), ALL),  # or else there would be none
     ],
-    ids=["highest", "last", "lowest", "nan", "unscored", "not the start"],
+    ids=["highest", "last", "lowest", "nan", "unscored", "not the start", "2", "4", "50"],
 )
 @pytest.mark.parametrize("validate", [True, False])
 def test_best_weights_are_those_of_the_best_step(
@@ -300,7 +305,8 @@ def test_best_weights_are_those_of_the_best_step(
     assert same(load_archive(run.folder).model.state_dict(), chosen)
     recorded = run.metrics()
     assert (recorded["best_step"], recorded["best_epoch"]) == (best, (best - 1) // STEPS)
-    assert recorded[f"best_validation_{LEVEL}"] == values[best]
+    by_step = dict(zip(run.evaluations, values, strict=False))
+    assert recorded[f"best_validation_{LEVEL}"] == by_step[best]
     if any(isinstance(value, Exception) for value in values):
         assert "a task could not be scored: scripted: no numbers." in run.log
         assert f"{LEVEL} is nan: these weights cannot be chosen" in run.log
@@ -500,6 +506,7 @@ def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
         ({"every_num_steps": 0}, "every_num_steps must be at least 1, got 0"),
         ({"every_num_epochs": 0}, "every_num_epochs must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"every_num_epochs": None}, "Set every_num_steps or every_num_epochs: both are null"),
         ({"protocol": "quick"}, "Unknown protocol 'quick': expected one of published, prototyping"),
         ({"tasks": []}, "There are no tasks"),
     ],

@@ -235,7 +235,7 @@ def test_settings_of_the_papers(built: Any) -> None:
         assert config["data_loader"]["batch_size"] == 16
         assert config["trainer"]["optimizer"]["lr"] == 2e-5
         assert config["trainer"]["learning_rate_scheduler"]["warmup_share"] == 0.1
-        assert config["dataset_reader"]["tokenizer"]["max_length"] == 128
+        assert config["dataset_reader"]["max_length"] == 130
         assert model._seq2vec_encoder._averaged
     assert config["model"]["loss"] == {"type": "triplet", "margin": 1.0}
     _, batch, config = built("simcse_supervised")
