@@ -6,6 +6,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.modules.heads import Head
+from declutr.recipes import recipe_path
 
 
 def built(**settings: object) -> Head:
@@ -71,3 +72,38 @@ def test_the_tanh_head_is_a_linear_layer_and_tanh() -> None:
     x = torch.randn(3, 5)
     assert torch.allclose(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))
     assert (head.input_dim, head.output_dim) == (5, 5)
+
+
+def kinds(recipe: str, part: str) -> str:
+    """The layers of a recipe's head or predictor: normalisations without scale are in brackets."""
+    settings = Params.from_file(str(recipe_path(recipe))).as_dict(quiet=True)["model"][part]
+    narrow = [width // 64 for width in settings["hidden_dims"]]
+    names = []
+    head = Head.from_params(Params({**settings, "input_dim": 5, "hidden_dims": narrow}))
+    for layer in head.layers:
+        if isinstance(layer, torch.nn.Linear):
+            names.append(f"{64 * layer.out_features}{'+' if layer.bias is not None else ''}")
+        elif isinstance(layer, torch.nn.BatchNorm1d):
+            names.append("norm" if layer.affine else "(norm)")
+    return " ".join(names)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "part", "expected"),
+    [
+        ("simsiam", "head", "2048 norm 2048 norm 2048 (norm)"),
+        ("simsiam", "predictor", "512 norm 2048+"),
+        ("byol", "head", "4096 norm 256"),
+        ("byol", "predictor", "4096 norm 256"),
+        ("barlow_twins", "head", "4096 norm 4096 norm 4096"),
+        ("scd", "head", "4096 norm 4096 norm 4096"),
+        ("swav", "head", "2048 norm 128+"),
+        ("instance_discrimination", "head", "128+"),
+    ],
+)
+def test_heads_of_recipes_are_those_of_public_codes(
+    recipe: str, part: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for biases right before a normalisation, which takes them out, and Barlow Twins' 8192."""
+    monkeypatch.setenv("TRANSFORMER_MODEL", "anything")
+    assert kinds(recipe, part) == expected
