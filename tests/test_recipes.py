@@ -40,6 +40,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
     *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
+    "labelled/uda",
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
