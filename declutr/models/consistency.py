@@ -1,6 +1,7 @@
 """The Model "consistency": any classifier, trained to predict the same for all views of a text."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Optional
 
 import torch
@@ -193,7 +194,7 @@ class ConsistencyModel(TaskModelWrapper):
         return {**fields, **changed}
 
     def _within(self, name: str) -> Any:
-        return (self._views or Views()).within(name, self.model)
+        return nullcontext() if self._views is None else self._views.within(name, self.model)
 
     def _divergence_of(self, logits: Tensor, views: list[Tensor]) -> Tensor:
         if self._divergence == "jensen_shannon":

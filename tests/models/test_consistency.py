@@ -183,6 +183,14 @@ def test_cut_views_of_unlabelled_texts(checkpoint: Path, tmp_path: Path) -> None
     assert calls == [labelled, labelled, unlabelled, unlabelled]
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_same_texts_under_other_dropout_are_views(dropout: float, tmp_path: Path) -> None:
+    vocab, batch = read(tmp_path, reader_config(with_ids=False))
+    model = pronounced(build(consistency(classifier(dropout=dropout), views="dropout"), vocab))
+    model(**batch)["loss"].backward()
+    assert (model.get_metrics()["consistency_loss"] > 1e-3) == bool(dropout)
+
+
 def test_views_of_a_pair_change_both_texts(tmp_path: Path) -> None:
     reader = semi_supervised(views=1, texts=["text", "second"], combine=False)
     vocab, batch = read(tmp_path, reader)
