@@ -43,7 +43,7 @@ class Encoder:
     truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
         trained for it.
     pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
-    whiten : apply the whitening that is stored with the model; by default, if there is one.
+    whiten : apply the whitening or flow that is stored with the model; by default, if there is one.
     max_length : the largest number of tokens of a text, special tokens and prompt included; never
         more than the model takes.
     long_texts : how longer texts are embedded. `"truncate"` cuts off their ends (their beginnings,

@@ -265,9 +265,8 @@ class TestErrors:
         assert (model / "model.tar.gz").read_bytes() == before and not Whitening.stored_in(model)
 
 
-@pytest.mark.parametrize("place", ["folder", "archive"])
 def test_a_trained_model_takes_a_flow_from_then_on(
-    monkeypatch, capsys, trained: Path, tmp_path: Path, place: str
+    monkeypatch, capsys, trained: Path, tmp_path: Path
 ) -> None:
     """The same files, keys and refusals as for a linear whitening; no other tool can hold it."""
     from declutr.export import ExportError, export_model
@@ -281,7 +280,7 @@ def test_a_trained_model_takes_a_flow_from_then_on(
     monkeypatch.setattr(sys, "argv", [*arguments, "--epochs", "2", "--device", "cpu", "--quiet"])
     main()
     assert "A flow of 3 levels of 3 steps: " in capsys.readouterr().out
-    opened = Encoder(model if place == "folder" else model / "model.tar.gz", device="cpu")
+    opened = Encoder(model / "model.tar.gz", device="cpu")
     flow = Flow.load(model)
     assert opened.dimension == 32 and opened.describe()["whitening"] == ["flow", 32]
     assert opened.describe()["content"] != before["content"]
