@@ -1,8 +1,8 @@
 """Words replaced by what a masked language model predicts in their place.
 
 This is contextual augmentation (Kobayashi, 2018) with a masked language model in the place of a
-bidirectional LSTM, as in "Conditional BERT Contextual Augmentation" (Wu et al., 2019), section 3,
-without its condition on a label.
+bidirectional LSTM, as in "Conditional BERT Contextual Augmentation" (Wu et al., 2019) without its
+condition on a label.
 """
 
 import re

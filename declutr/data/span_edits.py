@@ -1,8 +1,8 @@
 """Edits of spans of words: deletion, and reordering (CLEAR; Wu et al., 2020).
 
-The source is "CLEAR: Contrastive Learning for Sentence Representation", sections 3.2 and 4: five
-spans of 5 % of the text each are deleted, or five pairs of such spans switched. Words are separated
-by white space. The paper puts a token [DEL] in the place of what it deletes; here nothing is left.
+The source is "CLEAR: Contrastive Learning for Sentence Representation", whose experiments delete
+five spans of 5 % of the text each, or switch five pairs of such spans. Words are separated by white
+space. The paper puts a token [DEL] in the place of what it deletes; here nothing is left.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 // I have: sentences, one a line
 // I want: an encoder by what can be told of a sentence from its embedding alone (TSDAE)
 // TSDAE (Wang et al., 2021): six tenths of the words of a sentence are deleted, and a decoder that
-// shares the encoder's weights reconstructs the sentence from the embedding of what is left. Settings
-// are the paper's: 100,000 steps of 8 sentences, of as many tokens as the transformer takes.
+// shares the encoder's weights reconstructs the sentence from the embedding of what is left. Steps of 8
+// sentences, as in the paper, which takes 100,000 of them; here they are num_epochs of the file.
 // Optimizer: TSDAE's public code, `fit` of Sentence-BERT's: constant rate, no decay.
 (import "sentences.libsonnet") {
     batch_size:: 8,
