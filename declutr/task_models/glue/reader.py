@@ -66,8 +66,7 @@ class GlueReader(NumberedTextsReader):
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8. TREC and tasks from a
         folder are read as UTF-8 or, if no character of a file is UTF-8, as Latin-1; a bad byte
         among others that are UTF-8 is an error.
-    max_instances : the largest number of rows to use, for a quick try.
-    serialization_dir : set by AllenNLP.
+    max_instances : the largest number of rows to use; `serialization_dir` is set by AllenNLP.
     augmentation : of the texts of each row, such as `eda`, in training only; with a loader of type
         "declutr" drawn anew in every epoch (EDA's public code writes copies, drawn once). Configure
         a `validation_dataset_reader` without it: reading a second place is an error. The reader of
