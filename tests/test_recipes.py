@@ -102,7 +102,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
         *("cpc", "cutoff_classifier", "uda"),
-        *("contrastive_tension", "deep_cluster"),
+        *("contrastive_tension", "contrastive_tension_in_batch", "deep_cluster"),
     }
 
 
