@@ -115,8 +115,12 @@ def _pairs(args: argparse.Namespace, output: Path) -> tuple[list[TextPair], list
     from declutr.search.index_files import SearchError
 
     files = source_files(args.pairs)
-    if output.resolve() in {file.resolve() for file in files}:
-        raise SearchError(f"'{output}' is one of the tables of pairs. Expected another file.")
+    read = [*files, *(source_files(args.corpus) if args.corpus else ())]
+    if output.resolve() in {file.resolve() for file in read}:
+        raise SearchError(
+            f"'{output}' is one of the tables of pairs or files of candidates. Expected "
+            "another file."
+        )
     names = (args.anchor, args.positive, args.label)
     anchor, positive, label = map(_column, names) if args.no_header else names
     columns = Columns(anchor, positive, label=label)

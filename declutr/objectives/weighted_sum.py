@@ -64,7 +64,8 @@ class WeightedSum(Objective):
 
     # Raises
 
-    `ConfigurationError` : if there are no terms, or if two terms are given the same name.
+    `ConfigurationError` : if there are no terms, if two terms are given the same name, or if terms
+        take groups of different numbers of pairs (`contrastive_tension` beside another objective).
     """
 
     def __init__(self, objectives: list[WeightedObjective]) -> None:
@@ -74,6 +75,13 @@ class WeightedSum(Objective):
         self.names = _names(objectives)
         self.weights = [term.weight for term in objectives]
         self.objectives = torch.nn.ModuleList(term.objective for term in objectives)
+        groups = {term.objective.group for term in objectives}
+        if len(groups) > 1:
+            raise ConfigurationError(
+                f"The terms of a weighted_sum take groups of {sorted(groups)} pairs, expected "
+                "equal numbers: contrastive_tension goes with no other objective."
+            )
+        self.group = groups.pop()
         self.min_pairs = max(term.objective.min_pairs for term in objectives)
         self._inputs: dict[str, bool] = {}
         for term in objectives:

@@ -75,10 +75,10 @@ class Choice:
         # Parameters
 
         found : its candidates.
-        known : the anchor and its positives.
+        known : the anchor and its positives, case-folded: uncased models see no difference.
         number : the number of the pair.
         """
-        places = [place for place, text in enumerate(found.texts) if text not in known]
+        places = [place for place, text in enumerate(found.texts) if _unknown(text, known)]
         highest = math.inf if self.max_score is None else self.max_score
         if self.margin is not None:  # Cosines may be negative, hence the absolute value.
             highest = min(highest, found.positive - self.margin * abs(found.positive))
@@ -91,7 +91,7 @@ class Choice:
 
 
 def known_positives(pairs: Sequence[TextPair]) -> dict[str, set[str]]:
-    """Return, for each anchor, itself and all texts that a pair says belong to it.
+    """Return, for each anchor, itself and all texts that a pair says belong to it, case-folded.
 
     These are its positives, and the anchors that it is the positive of.
 
@@ -99,12 +99,17 @@ def known_positives(pairs: Sequence[TextPair]) -> dict[str, set[str]]:
     >>> sorted(known["a"]), sorted(known["c"])
     (['a', 'b', 'c'], ['a', 'c', 'd'])
     """
-    known = {pair.anchor: {pair.anchor} for pair in pairs}
-    for pair in pairs:
-        known[pair.anchor].add(pair.positive)
-        if pair.positive in known:
-            known[pair.positive].add(pair.anchor)
+    folded = [(pair.anchor.casefold(), pair.positive.casefold()) for pair in pairs]
+    known = {anchor: {anchor} for anchor, _ in folded}
+    for anchor, positive in folded:
+        known[anchor].add(positive)
+        if positive in known:
+            known[positive].add(anchor)
     return known
+
+
+def _unknown(text: str, known: set[str]) -> bool:
+    return text.casefold() not in known
 
 
 def mine_negatives(
@@ -144,17 +149,19 @@ def _block(
     anchors = [pair.anchor for pair in block]
     positives = None if choice.margin is None else [pair.positive for pair in block]
     # Known positives and equal lines take places that ranks do not count.
-    need = [choice.skip + choice.pool + len(known[anchor]) for anchor in anchors]
-    count = max(need)
+    theirs = [known[anchor.casefold()] for anchor in anchors]
+    count = choice.skip + choice.pool + max(map(len, theirs))
     while True:
         found = candidates.find(anchors, positives, count)
         enough = (
-            each.complete or len(each.texts) >= n for each, n in zip(found, need, strict=True)
+            each.complete
+            or sum(_unknown(text, own) for text in each.texts) >= choice.skip + choice.pool
+            for each, own in zip(found, theirs, strict=True)
         )
         if all(enough):
             break
         count *= 4
     return [
-        choice.negatives(each, known[anchor], number)
-        for number, (each, anchor) in enumerate(zip(found, anchors, strict=True), first)
+        choice.negatives(each, own, number)
+        for number, (each, own) in enumerate(zip(found, theirs, strict=True), first)
     ]

@@ -205,6 +205,13 @@ def test_errors_are_told(run, pairs: Path, arguments, message: str, monkeypatch)
     assert [path.name for path in pairs.parent.iterdir()] == ["pairs.tsv"]
 
 
+def test_a_file_of_candidates_is_not_replaced(run, pairs: Path, tmp_path: Path) -> None:
+    file = written(tmp_path / "corpus.jsonl", ['{"text": "a dog"}'])
+    with pytest.raises(ConfigurationError, match="is one of the tables of pairs or files of cand"):
+        run(pairs, "--corpus", tmp_path, "-o", file)
+    assert file.read_text() == '{"text": "a dog"}\n'
+
+
 @pytest.mark.parametrize(
     ("label", "options", "message"),
     [

@@ -13,6 +13,7 @@ from declutr.objectives import (
     SCD,
     AlignUniform,
     BarlowTwins,
+    ContrastiveTension,
     InfoNCE,
     ISBert,
     MomentumContrast,
@@ -119,3 +120,6 @@ def test_invalid_terms_raise() -> None:
         WeightedObjective(ISBert())
     with pytest.raises(ConfigurationError, match="BYOL compares with targets of both"):
         WeightedObjective(BYOL())
+    with pytest.raises(ConfigurationError, match=r"groups of \[1, 3\] pairs, expected equal"):
+        sum_of(NTXent(), ContrastiveTension(2))
+    assert sum_of(ContrastiveTension(2), ContrastiveTension(2)).group == 3 and two().group == 1

@@ -131,3 +131,13 @@ def test_equal_lines_of_an_index_count_once(tmp_path: Path) -> None:
 def test_known_positives_go_both_ways() -> None:
     known = known_positives([TextPair("a", "b"), TextPair("b", "c"), TextPair("a", "d")])
     assert known == {"a": {"a", "b", "d"}, "b": {"b", "c", "a"}}
+
+
+def test_known_positives_in_another_case_are_no_negatives(tmp_path: Path) -> None:
+    """An uncased model takes them for the positive, or for the anchor itself."""
+    lines = ["Cook Rice", "COOK rice", "how to cook rice", "rice"]
+    build_index(FakeEncoder(), lines, tmp_path, backend="numpy")
+    candidates = IndexCandidates(SearchIndex(tmp_path, FakeEncoder()))
+    pairs = [TextPair("How to cook rice", "cook rice"), TextPair("HOW TO COOK RICE", "rice")]
+    assert list(mine_negatives(pairs, candidates, Choice(pool=1))) == [[], []]
+    assert list(mine_negatives(pairs[:1], candidates, Choice(pool=1))) == [["rice"]]
