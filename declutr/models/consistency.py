@@ -135,7 +135,7 @@ class ConsistencyModel(TaskModelWrapper):
 
         fields : the arguments of the task model, and unlabelled and augmented texts; see the class.
         """
-        parts = _parts(fields)
+        parts = _parts(self.accepted(fields))
         if not self.training:
             return self.model(**parts[OWN])
         with self._within("anchors"):

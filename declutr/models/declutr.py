@@ -208,6 +208,7 @@ class DeCLUTR(RecordedModel):
         """
         trainer_data.require_room(self._loss, trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
+        trainer_data.require_whole_groups(self._make_views.group, trainer.data_loader)
         trainer_data.require_validation_data(trainer)
         if self.contrastive:
             trainer_data.require_consecutive(self._loss, trainer.data_loader)

@@ -1,5 +1,6 @@
 """The base class of Models that add to the loss of any AllenNLP Model, and are it otherwise."""
 
+import inspect
 import os
 import tempfile
 from typing import Any, Optional
@@ -43,8 +44,15 @@ class TaskModelWrapper(Model):
     ) -> None:
         super().__init__(vocab, None, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         self.model = model
+        self._takes_ids = "ids" in inspect.signature(model.forward).parameters
         self.training_means = RunningMeans()
         """The running means of what is added, in this epoch."""
+
+    def accepted(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the task model: without `ids` if it takes none, or has none."""
+        if self._takes_ids and fields.get("ids") is not None:
+            return fields
+        return {name: field for name, field in fields.items() if name != "ids"}
 
     def in_training(self, fields: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs of the task model for a batch.

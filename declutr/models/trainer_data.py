@@ -21,6 +21,17 @@ def require_room(loss: Objective | None, loader: Any) -> None:
         )
 
 
+def require_whole_groups(group: int, loader: Any) -> None:
+    """Raise if not all batches consist of whole groups, which views make of `group` pairs."""
+    size, rows = 2 * group - 1, getattr(loader, "batch_size", None)
+    if group > 1 and rows is not None and (rows % size or not getattr(loader, "drop_last", True)):
+        raise ConfigurationError(
+            f"The views make groups of {size} texts, and batches have {rows}, the last one fewer "
+            f"where drop_last is false: set data_loader.batch_size to a multiple of {size}, and "
+            "drop_last to true."
+        )
+
+
 def require_consecutive(loss: Objective | None, loader: Any) -> None:
     """Raise if no batch can have as many rows of a document in a row as an objective needs."""
     rows, needed = getattr(loader, "documents", None), getattr(loss, "consecutive", 1)

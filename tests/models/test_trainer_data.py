@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
-from declutr.models.trainer_data import require_consecutive
+from declutr.models.trainer_data import require_consecutive, require_whole_groups
 from declutr.objectives import NTXent, PredictiveCoding
 
 
@@ -34,6 +34,21 @@ def test_a_loader_that_draws_from_anywhere_is_refused(pair: Any, tmp_path: Path)
         require_consecutive(PredictiveCoding(4, steps=2), data)
     require_consecutive(NTXent(), data)
     require_consecutive(None, data)
+
+
+@pytest.mark.parametrize(("size", "drop_last"), [(9, False), (8, True)])
+def test_batches_of_broken_groups_are_refused(size: int, drop_last: bool) -> None:
+    """Two pairs are of 2 * 2 - 1 texts, as one sentence is in both."""
+
+    class Batches:
+        batch_size = 9
+        drop_last = True
+
+    require_whole_groups(2, Batches())
+    Batches.batch_size, Batches.drop_last = size, drop_last
+    require_whole_groups(1, Batches())
+    with pytest.raises(ConfigurationError, match=r"groups of 3 texts.*multiple of 3, and drop_"):
+        require_whole_groups(2, Batches())
 
 
 def test_a_loader_of_allennlp_is_not_looked_at() -> None:

@@ -1,6 +1,5 @@
 """The Model "reclaim": any AllenNLP model, trained with a contrastive term added to its loss."""
 
-import inspect
 import logging
 from typing import Any, Optional
 
@@ -89,7 +88,6 @@ class ReclaimModel(TaskModelWrapper):
             )
         self._mask_identical_texts, self._same = mask_identical_texts, same
         self._told_of_no_gradient = False
-        self._takes_ids = "ids" in inspect.signature(model.forward).parameters
 
     def forward(  # type: ignore[override]
         self, ids: Optional[torch.Tensor] = None, **fields: Any
@@ -101,7 +99,7 @@ class ReclaimModel(TaskModelWrapper):
         ids : rows `(n,)` of the training data, passed on if the task model has such an argument.
         fields : the arguments of the task model.
         """
-        given = {**fields, "ids": ids} if self._takes_ids and ids is not None else fields
+        given = self.accepted({**fields, "ids": ids})
         if not self.training:
             return self.model(**given)
         ids = _require_ids(ids)

@@ -39,7 +39,8 @@ class SemiSupervisedReader(GlueReader):
     An epoch goes once through the labelled or through the unlabelled texts, whichever takes longer;
     the others are repeated. Augmentations are drawn once, as in the public code of UDA
     (`aug_copy=1`), from `seed` and the number of the row. A file without any label is read as by
-    the reader "glue".
+    the reader "glue". With two or more workers of AllenNLP's own loader the order of instances is
+    not that of the files, and differs from run to run; the loader "declutr" keeps it.
 
     # Parameters
 
