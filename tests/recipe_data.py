@@ -28,7 +28,6 @@ _SIZES: dict[str, Any] = {
     "frozen_steps": 5,
     "instances": 512,
     "noise": 8,
-    "negatives": 1,
     "clusters": 6,
     "start_after": 5,
     "every_num_steps": 4,
@@ -88,6 +87,10 @@ class RecipeData:
         _shrink(config, _PROJECTED if "hidden_dims" in head else own)
         if config["trainer"].get("type") == "no_op":  # nothing is read, nothing is trained
             return config
+        for part in ("views", "loss"):  # of Contrastive Tension: small groups of pairs
+            one = config["model"].get(part)
+            if isinstance(one, dict) and "tension" in one["type"]:
+                one["negatives"] = 1
         augmentation = config["dataset_reader"].get("augmentation", {})
         for one in augmentation.get("augmentations", [augmentation]):
             if one.get("type") == "eda":  # WordNet is not there

@@ -87,6 +87,9 @@ def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         (tmp_path / f"{name}.txt").write_text("\n".join(some) + "\n")
     lines = [" ".join(document.split()[:9]) for document in documents]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    words = " ".join(documents).split()
+    sentences = [" ".join(words[start : start + 9]) for start in range(0, 900, 9)]
+    (tmp_path / "sentences.txt").write_text("\n".join(sentences) + "\n")
     (tmp_path / "passages.txt").write_text("\n".join(lines[::-1]) + "\n")
     table = [f"{line} {n}\t{' '.join(line.split()[4:])}" for line in lines for n in range(2)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *table]) + "\n")

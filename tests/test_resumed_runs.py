@@ -70,6 +70,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "step": {"step_size": 1},
     "multi_step": {"milestones": [1, 2]},
     "exponential": {"gamma": 0.5},
+    "piecewise_constant": {"boundaries": [2, 4], "factors": [1, 0.5, 0.1]},
     "reduce_on_plateau": {"patience": 0, "factor": 0.5},
     "constant_with_warmup": {"num_warmup_steps": 2},
     "cosine_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},

@@ -17,7 +17,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.bridge.component_names import PREFIX, short
 from declutr.bridge.names import Names
-from declutr.commands.errors import set_command
+from declutr.commands.errors import SIGTERM_ERROR, set_command
 from declutr.commands.help_groups import group
 
 STDIN = "-"
@@ -82,7 +82,7 @@ def told_to_user(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def told_when_stopped(what: str) -> Iterator[None]:
-    """Print a message if the code within this context is interrupted, for example by Ctrl-C.
+    """Print a message if the code within this context is stopped, by Ctrl-C or SIGTERM.
 
     # Parameters
 
@@ -90,8 +90,9 @@ def told_when_stopped(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
-        print(f"\nStopped. {what}", file=sys.stderr)
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == SIGTERM_ERROR:
+            print(f"\nStopped. {what}", file=sys.stderr)
         raise
 
 

@@ -16,6 +16,9 @@ from declutr.bridge.configurations import TOLD, TRACEBACK
 from declutr.bridge.untrusted import is_set
 
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
+_TERMINATED = 143  # and for SIGTERM
+SIGTERM_ERROR = "SigTermReceived"
+"""The name of the exception that AllenNLP's handler of SIGTERM raises."""
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
@@ -45,7 +48,8 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
 
     An error in arguments, files or a model is printed to standard error after the name of the
     command, and the process ends with status 2. Any other error is a bug and keeps its traceback.
-    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it.
+    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it. Ctrl-C and SIGTERM end
+    the process without a message, with the statuses 130 and 143.
 
     # Parameters
 
@@ -56,6 +60,8 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
         return
     if isinstance(error, KeyboardInterrupt):
         parser.exit(_INTERRUPTED)
+    elif type(error).__name__ == SIGTERM_ERROR:
+        parser.exit(_TERMINATED)
     elif is_of_user(error):
         print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)
         raise _exit(error) from error

@@ -299,7 +299,7 @@ class DeCLUTR(RecordedModel):
             "contrastive_weight": self._contrastive_weight if self.contrastive else 0.0,
             "mlm_weight": self._mlm_weight if self.masked_language_modeling else 0.0,
             "mlm_head_reads": self._mlm_head_reads,
-            "reconstruct": self._decoder is not None,
+            **({} if self._decoder is None else {"reconstruct": True}),
             "mask_contrastive_anchor": self._mask_contrastive_anchor,
             "scale_fix": self._scale_fix,
             "precision": self._precision,

@@ -57,8 +57,9 @@ def require_clusters(loss: Objective | None, trainer: Any) -> None:
 def require_whole(model: torch.nn.Module, trainer: Any, **part: Any) -> None:
     """Raise if a model is sharded over processes although it has a part that needs it whole."""
     ((key, value),) = part.items()
-    shards = is_sharded(model) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None
-    if value is not None and shards:
+    if value is None:
+        return
+    if is_sharded(model) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
         raise ConfigurationError(
             f'{key} does not work with the accelerator "fsdp": remove one of them.'
         )

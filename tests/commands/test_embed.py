@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
 
 import declutr.plugin  # noqa: F401
 from declutr.inference.bulk import StoredEmbeddings
@@ -318,11 +319,12 @@ class TestRefused:
             embed(write("a.txt", LINES), "--format", "parquet")
 
 
-def test_a_run_interrupted_from_the_keyboard_is_resumed(embed, write, out, monkeypatch, capsys):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SigTermReceived])
+def test_a_run_that_is_stopped_is_resumed(embed, write, out, monkeypatch, capsys, error):
     def stop(*_):
-        raise KeyboardInterrupt
+        raise error
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(error):
         patch.setattr(Encoder, "__call__", stop)
         embed(write("a.txt", LINES))
     assert "the same command goes on there" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import argparse
 
 import pytest
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
 
 from declutr.archives.safety import UnsafeArchive
 from declutr.commands.errors import TRACEBACK, set_command
@@ -66,6 +67,7 @@ def test_programs_that_call_main_can_catch_the_error_of_allennlp(capsys) -> None
 
 def test_an_interruption_is_no_error(command) -> None:
     assert command(KeyboardInterrupt()) == (130, "")
+    assert command(SigTermReceived()) == (143, "")  # what AllenNLP's handler of SIGTERM raises
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake of ours"), KeyError("x"), SystemExit(1)])

@@ -179,11 +179,11 @@ def test_sharded_models_are_refused(checkpoint: Path) -> None:
     class Trainer:
         _ddp_wrapped_model = Wrapper()
 
-    from declutr.models import parts
+    from declutr.models import trainer_data
 
     Wrapper.attach = lambda trainer: None
     with pytest.raises(ConfigurationError, match=r'reconstruct does not work with .*"fsdp"'):
-        parts.require_whole(model_of(checkpoint), Trainer(), reconstruct=object())
+        trainer_data.require_whole(model_of(checkpoint), Trainer(), reconstruct=object())
 
 
 def gradients(checkpoint: str, first: int, last: int, distributed: bool = True) -> dict[str, Any]:
