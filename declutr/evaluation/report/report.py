@@ -202,6 +202,7 @@ def encoders(report: Contents) -> str:
         facts = report.comparison.facts.get(encoder, {})
         described = dict(facts.get("description", {}))
         dimension, mark = described.pop("dimension", None), described.pop("fingerprint", "")
+        parameters = described.pop("parameters", None)
         mark, cut, kept = mark.partition("@")
         known = described | (facts.get("counts") or {})
         if WHOLE in described:  # the row of the whole encoder has the rest
@@ -212,8 +213,9 @@ def encoders(report: Contents) -> str:
             if value is not None
         )
         given, short = str(facts.get("spec", "")).strip(), f"{mark[:12]}{cut}{kept}"
-        rows.append([encoder, f"`{given}`", str(dimension or "–"), told, f"`{short}`"])
-    header = ["encoder", "given as", "dimension", "what it is", "fingerprint"]
+        sizes = [f"{size:,}" if size else "–" for size in (parameters, dimension)]
+        rows.append([encoder, f"`{given}`", *sizes, told, f"`{short}`"])
+    header = ["encoder", "given as", "parameters", "dimension", "what it is", "fingerprint"]
     return section("Encoders", table(header, rows))
 
 

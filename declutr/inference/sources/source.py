@@ -30,6 +30,9 @@ class NamedEncoder(ABC):
     dimension: int | None = None
     """The width d of embeddings; `None` for a Python callable before its first call."""
 
+    parameters: int | None = None
+    """The number of parameters of the model; `None` if it is not known or there are none."""
+
     prompts = Prompts()
     """The prompts of the model; encoders that are not transformers have none."""
 
@@ -92,7 +95,7 @@ class NamedEncoder(ABC):
         return vectors
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings, `dimension` and `fingerprint` of the encoder, as JSON values.
+        """Return settings, `dimension`, `parameters` and `fingerprint`, as JSON values.
 
         The fingerprint changes if embeddings may have changed: it covers the settings and the
         content of the files that the encoder was read from, but not where they lie.
@@ -103,5 +106,6 @@ class NamedEncoder(ABC):
         return {
             **own,
             "dimension": self.dimension,
+            "parameters": self.parameters,
             "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32],
         }

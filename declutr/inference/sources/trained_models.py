@@ -61,6 +61,7 @@ class OwnEncoder(NamedEncoder):
                 **settings,
             )
         self.dimension = self._encoder.dimension
+        self.parameters = self._encoder.num_parameters
         self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
 
     def embed(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
@@ -125,6 +126,7 @@ class FromSentenceTransformers(NamedEncoder):
         name = "get_embedding_dimension"
         ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
         self.dimension = ask()
+        self.parameters = sum(weight.numel() for weight in self._model.parameters())
         self.prompts = Prompts(dict(self._model.prompts or {}), self._model.default_prompt_name)
         self.prompt = self.prompts.chosen(None, prompt_name, place)
         if max_length and self._model.max_seq_length:

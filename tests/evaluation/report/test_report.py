@@ -297,7 +297,7 @@ class TestDimensions:
         cells = row(section(markdown, "Time"), "second@2")
         assert cells[1] == "0" and cells[3] == "–"
         cells = row(section(markdown, "Encoders"), "second@2")
-        assert cells[1:] == ["2", "leading dimensions of second", "`0123456789ab@2`"]
+        assert cells[1:] == ["–", "2", "leading dimensions of second", "`0123456789ab@2`"]
 
     def test_json_has_truncated_encoders_and_losses(self, report) -> None:
         found = json.loads(json.dumps(report.as_json(), allow_nan=False))

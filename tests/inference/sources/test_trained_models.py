@@ -238,6 +238,14 @@ def test_a_name_on_the_hub(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", ["", "?precision=int8", "?pooling=cls"])
+def test_parameters_are_counted_as_they_were_stored(checkpoint: Path, options: str) -> None:
+    weights = loaded(checkpoint)[1].named_parameters()
+    expected = sum(one.numel() for name, one in weights if not name.startswith("pooler."))
+    encoder = open_encoder(f"{checkpoint}{options}", device="cpu")
+    assert encoder.describe()["parameters"] == expected > 0
+
+
 def test_trained_archives(trained: Path, texts: list[str]) -> None:
     expected = Encoder(trained, cuda_device=-1, dtype="float32")(texts)
     tar = trained / "model.tar.gz"
