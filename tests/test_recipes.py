@@ -229,13 +229,17 @@ def test_reclaim_alone_differs_in_nothing_else(data: RecipeData) -> None:
 
 
 def test_reclaims_settings() -> None:
-    """Of the paper's section 5.1, and what its ablations change."""
+    """Of the paper's section 5.1 and appendix C, and what its ablations change."""
     config = Params.from_file(str(recipe_path("reclaim"))).as_dict(quiet=True)
     objective = {"type": "reclaim", "instances": 67349, "num_negatives": 100}
     assert config["model"]["objective"] == objective and config["model"]["weight"] == 0.1
     assert config["data_loader"]["batch_size"] == 32
     assert config["trainer"]["num_epochs"] == 3
     assert config["trainer"]["optimizer"]["lr"] == 2e-5
+    images = Params.from_file(str(recipe_path("reclaim_image_text"))).as_dict(quiet=True)
+    assert images["data_loader"]["batch_size"] == 128
+    assert images["trainer"]["num_epochs"] == 30 and images["trainer"]["grad_norm"] == 2
+    assert images["trainer"]["optimizer"]["lr"] == 2e-4
     changed: dict[str, Any] = {}
     for recipe in (RECIPES / "reclaim" / "ablations").glob("*.jsonnet"):
         model = Params.from_file(str(recipe)).as_dict(quiet=True)["model"]

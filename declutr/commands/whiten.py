@@ -223,9 +223,9 @@ def _told(
         yield f"{cut:,} are longer than the model takes, and count with their {kept}."
     yield whitening.told()
     if whitening.texts < _FEW * k:
-        other = ", or a smaller --dimension," if linear else ""
+        better = ", or a smaller --dimension, gives a steadier whitening"
         yield (
-            f"That is fewer than {_FEW} texts for each of the {k} dimensions: more text{other} "
-            "gives a steadier whitening."
+            f"That is fewer than {_FEW} texts for each of the {k} dimensions: more text"
+            + (f"{better}." if linear else " gives a steadier flow.")
         )
     yield from (f"Stored in {place}" for place in places)

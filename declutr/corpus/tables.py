@@ -55,8 +55,8 @@ class Row:
         """
         if column not in self.values:
             raise SourceError(
-                f"{self.place}: no column {column!r}, found {self._columns()}. Set the columns of "
-                "the dataset reader to those that are there."
+                f"{self.place}: no column {column!r}, found {self._columns()}. Set the columns "
+                "(keys of the dataset reader, options of the command) to those that are there."
             )
         return self.values[column]
 

@@ -94,7 +94,7 @@ class TrainingAugmentation:
     # Parameters
 
     augmentation : `None` leaves all texts as they are.
-    seed : the seed of all draws.
+    draws : the random draws of each row.
     """
 
     def __init__(self, augmentation: Augmentation | None, draws: RowDraws) -> None:

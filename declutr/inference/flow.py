@@ -20,6 +20,11 @@ from declutr.inference.fitted_map import FittedMap
 from declutr.inference.flow_network import FlowNetwork
 
 _CLIP = 1.0  # the largest norm of a gradient, as in the public code
+_WORSE = 10.0  # bits for each dimension; a flow of few texts loses some of its first batch
+_ADVICE = (
+    "Dimensions that hardly differ between texts do that. Give more text, fit a linear whitening, "
+    "or, in Python, `Flow.fit` with a lower learning_rate."
+)
 
 
 class Flow(FittedMap):
@@ -51,8 +56,7 @@ class Flow(FittedMap):
     ) -> None:
         if not all(parameter.isfinite().all() for parameter in network.parameters()):
             raise WhiteningError(
-                "Got a flow with numbers that are not finite. If it was just fitted, fit it with a "
-                "lower learning rate."
+                f"Got a flow with numbers that are not finite. If it was just fitted: {_ADVICE}"
             )
         self.network = network.double().requires_grad_(False)
         self.texts, self.digest, self.bits = texts, digest, bits
@@ -91,7 +95,8 @@ class Flow(FittedMap):
         # Raises
 
         `WhiteningError` : there are fewer rows than a batch takes; rows are not finite, of
-            different width, too narrow for the levels, or all equal.
+            different width, too narrow for the levels, or equal in a dimension; or the flow
+            fits worse than at the start.
         `ValueError` : a setting is out of range.
         """
         if epochs < 1 or batch_size < 2:
@@ -107,15 +112,22 @@ class Flow(FittedMap):
             network.parameters(), learning_rate, weight_decay=weight_decay, correct_bias=False
         )
         steps = epochs * (len(rows) // batch_size)
+        first = math.nan
         with torch.enable_grad():
             for batch in _shown(_batches(rows, epochs, batch_size, generator), steps, progress):
                 loss = network.bits(batch).mean()
+                first = loss.item() if math.isnan(first) else first
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(network.parameters(), _CLIP)
                 optimizer.step()
         flow = cls(network, len(rows))
         flow.bits = flow.mean_bits(rows)
+        if not flow.bits < first + _WORSE:
+            raise WhiteningError(
+                f"The flow diverged: {flow.bits:.3g} bits for each dimension after fitting, and "
+                f"{first:.3g} before. {_ADVICE}"
+            )
         return flow
 
     @property
@@ -205,6 +217,11 @@ def _rows(blocks: Iterable[np.ndarray], least: int) -> torch.Tensor:
     rows = torch.from_numpy(np.concatenate(kept))
     if (rows == rows[0]).all():
         raise WhiteningError(f"The {count} embeddings are all equal: there is nothing to fit.")
+    if constant := int((rows == rows[0]).all(dim=0).sum()):
+        raise WhiteningError(
+            f"{constant} of {rows.size(1)} dimensions are the same in all {count} embeddings, and "
+            "a flow would scale them without end. Give more text, or fit a linear whitening."
+        )
     return rows
 
 

@@ -83,6 +83,11 @@ class TrainedModel(TextModel):
                 self.whitening = load_map(folder, (Whitening, Flow))
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr-declutr")
         self.model = cast(Any, self._predictor._model)
+        if not hasattr(self.model, "embedding_dim"):
+            raise EncoderError(
+                f"'{place}' holds a {type(self.model).__name__}, which gives no embeddings. "
+                "Expected a model of type 'declutr'. `declutr predict` gives the outputs of others."
+            )
         self.reader: Any = self._predictor._dataset_reader
         codec = getattr(self.reader, "_whole_codec", None)
         self.codec = codec if isinstance(codec, WordPieceCodec) else None

@@ -15,7 +15,7 @@ from declutr.objectives.numerics import above_zero
 
 @Views.register("tension")
 class TensionViews(Views):
-    """The views "tension": pairs of one sentence, and of two (Carlsson et al., 2021).
+    """Views that pair a sentence with itself, and others with each other (Carlsson et al., 2021).
 
     Of every 2 K + 1 texts of a batch, the first is paired with itself, and the others with each
     other, which makes a group of K + 1 pairs. Each encoder gets one text of every pair. So does the

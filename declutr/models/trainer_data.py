@@ -34,7 +34,7 @@ def require_whole_groups(group: int, loader: Any) -> None:
 
 def require_consecutive(loss: Objective | None, loader: Any) -> None:
     """Raise if no batch can have as many rows of a document in a row as an objective needs."""
-    rows, needed = getattr(loader, "documents", None), getattr(loss, "consecutive", 1)
+    rows, needed = getattr(loader, "documents", None), getattr(loss, "min_consecutive", 1)
     if needed < 2 or rows is None or not len(rows):
         return
     name = type(loss).__name__

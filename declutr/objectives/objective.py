@@ -78,7 +78,7 @@ class Objective(torch.nn.Module, Registrable):
     min_pairs: int = 2
     """The smallest number of pairs in a batch that the loss can learn from."""
 
-    consecutive: int = 1
+    min_consecutive: int = 1
     """The number of rows of one document that must follow each other for a loss."""
 
     embedding_size: int | None = None

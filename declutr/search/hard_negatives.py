@@ -27,7 +27,7 @@ _BLOCK = 256  # pairs
 
 @dataclass(frozen=True)
 class Choice:
-    """Which candidates become negatives.
+    """The rules by which candidates become negatives.
 
     Ranks count candidates without the anchor and its known positives, from the nearest one.
 

@@ -26,7 +26,7 @@ _FLUSHED = 256  # pairs
 
 @dataclass
 class MiningCounts:
-    """Counts of a run."""
+    """What a run of mining searched for, found and wrote, in numbers."""
 
     pairs: int = 0
     """Pairs that were searched for."""

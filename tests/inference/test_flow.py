@@ -103,6 +103,11 @@ def bent(n: int = 640, seed: int = 0) -> np.ndarray:
     return np.concatenate([second, first], axis=1).astype(np.float32)
 
 
+def with_column(column: np.ndarray) -> np.ndarray:
+    """Rows of `bent` with one more dimension."""
+    return np.column_stack([bent(len(column)), column])
+
+
 class TestFit:
     def test_the_likelihood_rises_beyond_that_of_a_whitening(self) -> None:
         x = bent()
@@ -136,7 +141,9 @@ class TestFit:
             ([bent(70)], {"levels": 4}, "4 levels needs embeddings of at least 16 dimensions, got"),
             ([bent(70)], {"width": 0}, "at least 1, got 3, 3 and 0"),
             ([bent(70)], {"epochs": 0}, "epochs of at least 1 and batch_size of at least 2, got 0"),
-            ([bent(70)], {"learning_rate": 1e30}, "not finite.*lower learning rate"),
+            ([bent(70)], {"learning_rate": 1e30}, "not finite.*lower learning_rate"),
+            ([with_column(np.ones(70))], {}, "1 of 9 dimensions are the same in all 70 embeddings"),
+            ([with_column(np.eye(1, 640)[0])], {}, "Dimensions that hardly differ between texts"),
         ],
     )
     def test_what_cannot_be_fitted_is_told(self, blocks, settings, told) -> None:

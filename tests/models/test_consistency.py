@@ -161,7 +161,7 @@ def test_uda_equals_loops(threshold: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", [classifier(), classifier(type="probabilities_of_tests")])
 def test_augmentations_of_the_reader_are_views(task: dict[str, Any], tmp_path: Path) -> None:
     """For classifiers without a transformer, and for those that give probabilities alone."""
-    vocab, batch = read(tmp_path, semi_supervised(views=2))
+    vocab, batch = read(tmp_path, semi_supervised(num_views=2))
     model = pronounced(build(consistency(task), vocab))
     ids = batch["augmented_tokens"]["tokens"]["tokens"]  # (n, 2, L)
     texts = [batch["tokens"], *({"tokens": {"tokens": view}} for view in ids.unbind(dim=1))]
@@ -192,7 +192,7 @@ def test_the_same_texts_under_other_dropout_are_views(dropout: float, tmp_path: 
 
 
 def test_views_of_a_pair_change_both_texts(tmp_path: Path) -> None:
-    reader = semi_supervised(views=1, texts=["text", "second"], combine=False)
+    reader = semi_supervised(num_views=1, texts=["text", "second"], combine=False)
     vocab, batch = read(tmp_path, reader)
     loss = build(consistency(pair_model()), vocab)(**batch)["loss"]
     assert loss.isfinite()
@@ -203,7 +203,7 @@ def test_views_of_a_pair_change_both_texts(tmp_path: Path) -> None:
 
 
 def test_the_classifiers_metrics_and_outputs_are_its_own(tmp_path: Path) -> None:
-    vocab, batch = read(tmp_path, semi_supervised(views=1, unlabelled=1, label_fraction=0.5))
+    vocab, batch = read(tmp_path, semi_supervised(num_views=1, unlabelled=1, label_fraction=0.5))
     model, task = build(consistency(classifier()), vocab), build(classifier(), vocab)
     own = {name: batch[name] for name in ("tokens", "label")}
     numbered = {**batch, "ids": torch.arange(len(batch["label"]))}  # which this task does not take
@@ -225,7 +225,7 @@ class OfThreeEpochs:
 
 def test_annealing_leaves_out_what_is_predicted_well_enough(tmp_path: Path) -> None:
     """The threshold goes from a half to 1 over the passes, which checkpoints count."""
-    vocab, batch = read(tmp_path, semi_supervised(views=1))
+    vocab, batch = read(tmp_path, semi_supervised(num_views=1))
     config = consistency(classifier(), annealing="linear", view_weight=0.0, divergence_weight=0.0)
     model = build(config, vocab)
     with pytest.raises(ConfigurationError, match=r"call attach\(trainer\) before training"):
@@ -266,13 +266,13 @@ def test_annealing_leaves_out_what_is_predicted_well_enough(tmp_path: Path) -> N
     ],
 )
 def test_wrong_settings_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    vocab, _ = read(tmp_path, semi_supervised(views=1))
+    vocab, _ = read(tmp_path, semi_supervised(num_views=1))
     with pytest.raises(ConfigurationError, match=message):
         build(consistency(classifier(), **changes), vocab)
 
 
 def test_batches_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    vocab, batch = read(tmp_path, semi_supervised(views=1))
+    vocab, batch = read(tmp_path, semi_supervised(num_views=1))
     with pytest.raises(ConfigurationError, match=r"brings views .*, and the model makes its own"):
         build(consistency(classifier(), views="dropout"), vocab)(**batch)
     with pytest.raises(ConfigurationError, match="label is 'class', but no field of one class an"):
@@ -327,7 +327,7 @@ def annealed(instances: list[Any]) -> Model:
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     """Also where annealing leaves out unequal numbers of texts."""
-    reader = semi_supervised(views=2, unlabelled=2, label_fraction=0.5)
+    reader = semi_supervised(num_views=2, unlabelled=2, label_fraction=0.5)
     made = DatasetReader.from_params(Params(reader))
     instances = list(made.read(data_file(tmp_path)))
     for instance in instances:

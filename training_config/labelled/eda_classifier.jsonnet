@@ -1,4 +1,4 @@
-// I have: texts with classes
+// I have: rows of a task of GLUE, with their classes
 // I want: a classifier by edited texts as well (EDA)
 // EDA (Wei & Zou, 2019) as it was published, for a classifier: a transformer is fine-tuned on texts
 // whose words are edited anew in every epoch, most useful with few labels (label_fraction). Validation

@@ -110,7 +110,7 @@ class PredictiveCoding(Objective):
         width = embedding_size if context_size is None else context_size
         numerics.above_zero("context_size", width)
         self.max_context = numerics.above_zero("max_context", max_context)
-        self.consecutive = self.min_pairs = numerics.above_zero("steps", steps) + 1
+        self.min_consecutive = self.min_pairs = numerics.above_zero("steps", steps) + 1
         self.recurrence = torch.nn.GRUCell(embedding_size, width)
         bound = 1 / math.sqrt(width)  # as torch.nn.Linear begins
         start = torch.empty(steps, embedding_size, width).uniform_(-bound, bound)

@@ -46,7 +46,7 @@ class SemiSupervisedReader(GlueReader):
 
     augmentation : makes views of texts (`eda`, `callable`, ...); a text that loses all its words
         stays as it is. By default there are none, and the model makes them.
-    views : V, the number of augmentations of a labelled text.
+    num_views : V, the number of augmentations of a labelled text.
     unlabelled : r, the number of unlabelled texts beside each labelled one.
     seed : the seed of augmentations, and of the order of unlabelled texts.
     others : the parameters of the reader "glue". `max_instances` counts labelled texts, repeated
@@ -54,10 +54,10 @@ class SemiSupervisedReader(GlueReader):
 
     # Raises
 
-    `ConfigurationError` : `views` or `unlabelled` is negative, or there is nothing that the reader
-        "glue" would not give. When data are read: if there are no unlabelled texts, or if there is
-        an augmentation and the reader comes from an untrusted archive, because augmentations may
-        read files and import modules.
+    `ConfigurationError` : `num_views` or `unlabelled` is negative, or there is nothing that the
+        reader "glue" would not give. When data are read: if there are no unlabelled texts, or if
+        there is an augmentation and the reader comes from an untrusted archive, because
+        augmentations may read files and import modules.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SemiSupervisedReader(GlueReader):
         tokenizer: Optional[Tokenizer] = None,
         token_indexers: Optional[dict[str, TokenIndexer]] = None,
         augmentation: Optional[Augmentation] = None,
-        views: int = 0,
+        num_views: int = 0,
         unlabelled: int = 0,
         seed: int = 13370,
         **others: Any,
@@ -74,21 +74,21 @@ class SemiSupervisedReader(GlueReader):
         unknown = {key: value for key, value in others.items() if key not in known}
         require_known_keys(type(self), GlueReader, unknown)
         super().__init__(tokenizer, token_indexers, **others)
-        if views < 0 or unlabelled < 0:
+        if num_views < 0 or unlabelled < 0:
             raise ConfigurationError(
-                f"views and unlabelled must be 0 or above, got {views} and {unlabelled}."
+                f"num_views and unlabelled must be 0 or above, got {num_views} and {unlabelled}."
             )
-        if views and augmentation is None:
+        if num_views and augmentation is None:
             raise ConfigurationError(
-                f"Got views {views} and no augmentation to make them: set it, or set views to 0 "
-                "for views that the model makes."
+                f"Got num_views {num_views} and no augmentation to make them: set it, or set "
+                "num_views to 0 for views that the model makes."
             )
-        if not views and not unlabelled:
+        if not num_views and not unlabelled:
             raise ConfigurationError(
-                "Got views 0 and unlabelled 0: set unlabelled to the number of unlabelled texts "
-                "beside each labelled one, or views, or take the reader 'glue'."
+                "Got num_views 0 and unlabelled 0: set unlabelled to the number of unlabelled "
+                "texts beside each labelled one, or num_views, or take the reader 'glue'."
             )
-        self._make_view, self._num_views = augmentation, views
+        self._make_view, self._num_views = augmentation, num_views
         self._unlabelled, self._seed = unlabelled, seed
         self._untrusted = is_untrusted()
 

@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, 
 
 from declutr.inference.encoder import Encoder
 from declutr.inference.sources import EncoderError, open_encoder
+from declutr.models.declutr import DeCLUTR
 from declutr.transformer.pooling import LAYERS, POOLINGS
 from tests.families import wordpiece
 from tests.hostile_archives import with_json
@@ -286,6 +287,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     folder = tmp_path_factory.mktemp("st") / "model"
     package.SentenceTransformer(str(checkpoint), device="cpu").save(str(folder))
     return folder
+
+
+def test_a_model_of_another_kind_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(DeCLUTR, "embedding_dim")
+    with pytest.raises(EncoderError, match="holds a DeCLUTR, which gives no embeddings"):
+        Encoder(trained)
 
 
 class TestSentenceTransformers:

@@ -94,7 +94,7 @@ def test_rows_that_the_fraction_leaves_out_are_unlabelled(tmp_path: Path) -> Non
 
 def test_augmentations_are_of_each_text_and_each_view(tmp_path: Path) -> None:
     file = write(tmp_path, LABELLED + UNLABELLED[:2])
-    made = reader(augmentation=Reversed(), views=2, unlabelled=1)
+    made = reader(augmentation=Reversed(), num_views=2, unlabelled=1)
     for number, instance in enumerate(made.read(file)):
         first, second = words(instance, "augmented_tokens")
         assert first.split()[:3] == LABELLED[number % 4]["text"].split()[::-1]
@@ -107,7 +107,7 @@ def test_augmentations_are_of_each_text_and_each_view(tmp_path: Path) -> None:
 
 def test_both_texts_of_a_pair_are_augmented(tmp_path: Path) -> None:
     rows = [{**row, "second": f"{row['text']} d"} for row in LABELLED]
-    pairs = reader(texts=["text", "second"], combine=False, augmentation=Reversed(), views=1)
+    pairs = reader(texts=["text", "second"], combine=False, augmentation=Reversed(), num_views=1)
     instance = next(iter(pairs.read(write(tmp_path, rows))))
     assert words(instance, "augmented_premise")[0].split()[:3] == ["c0", "b0", "a0"]
     assert words(instance, "augmented_hypothesis")[0].split()[:4] == ["d", "c0", "b0", "a0"]
@@ -130,8 +130,8 @@ def test_parameters_of_glue_are_known_in_configurations() -> None:
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({}, "views 0 and unlabelled 0: set unlabelled"),
-        ({"views": 1}, "views 1 and no augmentation to make them"),
+        ({}, "num_views 0 and unlabelled 0: set unlabelled"),
+        ({"num_views": 1}, "num_views 1 and no augmentation to make them"),
         ({"unlabelled": -1}, "must be 0 or above, got 0 and -1"),
     ],
 )
@@ -145,7 +145,7 @@ def test_data_that_have_nothing_unlabelled_or_are_not_trusted_are_refused(tmp_pa
     with pytest.raises(ConfigurationError, match="all texts have labels, and 3 without one"):
         list(reader(unlabelled=3).read(file))
     with untrusted():
-        made = reader(augmentation=Reversed(), views=1)
+        made = reader(augmentation=Reversed(), num_views=1)
     with pytest.raises(ConfigurationError, match="opened without trust"):
         list(made.read(file))
     assert own(made.text_to_instance("a b")) == "a b"
