@@ -9,7 +9,7 @@
             similarity: "cosine",
             temperature: 0.07,
             symmetric: true,
-            views: "full_graph",
+            view_pairs: "full_graph",
         },
     },
 }

@@ -53,7 +53,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("info_nce", {"similarity": "cosine", "symmetric": True}, {}),
     ("info_nce", {"similarity": "bilinear", "embedding_size": WIDTH, "symmetric": True}, {}),
     ("info_nce", {"similarity": "cosine", "temperature": 0.07, "learn_temperature": True}, {}),
-    ("info_nce", {"similarity": "cosine", "views": "full_graph"}, EACH),
+    ("info_nce", {"similarity": "cosine", "view_pairs": "full_graph"}, EACH),
     ("info_nce", {"own_negative_logit": 1.0}, {"negatives": normal(ROWS, WIDTH).float()}),
     ("instance_discrimination", BANK, IDS),
     ("instance_discrimination", {**BANK, "noise": 5}, IDS),

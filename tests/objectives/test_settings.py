@@ -186,7 +186,11 @@ def test_registered_names(
             {**BANK, "proximal": -1},
             "proximal must be 0 or above, got -1",
         ),
-        ("info_nce", {"views": "all"}, "Unknown views 'all': expected one of core_view, full_g"),
+        (
+            "info_nce",
+            {"view_pairs": "all"},
+            "Unknown view_pairs 'all': expected one of core_view, full_g",
+        ),
         (
             "info_nce",
             {"temperature": 0.001, "learn_temperature": True},

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         torch.float64,
     ),
     "learnt temperature": (
-        {"loss": {"type": "info_nce", "learn_temperature": True, "views": "core_view"}},
+        {"loss": {"type": "info_nce", "learn_temperature": True, "view_pairs": "core_view"}},
         {"masked_language_modeling": False},
         "by_position",
         torch.float64,

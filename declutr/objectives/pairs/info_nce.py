@@ -157,9 +157,9 @@ class InfoNCE(Objective):
     reduction : `"mean"` or `"sum"` over the rows.
     learn_temperature : whether to learn log(1 / tau). Updates beyond that of `LARGEST_SCALE` are
         cut off (Radford et al., 2021) by `follow_optimizer`, which the model calls.
-    views : `None` for the anchor and the mean of its positives. Otherwise each positive is a view
-        of its own, and the loss the mean over pairs of views: `"core_view"` of the anchor with each
-        other, `"full_graph"` of all views (CMC; Tian et al., 2020, which adds the pairs).
+    view_pairs : `None` for the anchor and the mean of its positives. Otherwise each positive is a
+        view of its own, and the loss the mean over pairs of views: `"core_view"` of the anchor with
+        each other, `"full_graph"` of all views (CMC; Tian et al., 2020, which adds the pairs).
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class InfoNCE(Objective):
         own_negative_logit: float = 0.0,
         reduction: str = "mean",
         learn_temperature: bool = False,
-        views: Optional[str] = None,
+        view_pairs: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.temperature = numerics.above_zero("temperature", temperature)
@@ -179,7 +179,7 @@ class InfoNCE(Objective):
         self.symmetric = symmetric
         self.own_negative_logit = own_negative_logit
         self.reduction = numerics.scalar_reduction(reduction)
-        self.views = views and numerics.one_of("views", views, PAIRS_OF_VIEWS)
+        self.view_pairs = view_pairs and numerics.one_of("view_pairs", view_pairs, PAIRS_OF_VIEWS)
         if (embedding_size is not None) != (similarity == "bilinear"):
             raise ConfigurationError(
                 "embedding_size is needed with similarity 'bilinear' and has no meaning otherwise; "
@@ -197,7 +197,7 @@ class InfoNCE(Objective):
     @property
     def inputs(self) -> dict[str, bool]:
         """The names of the tensors that `forward` takes: positives as one view or as several."""
-        return with_positives(super().inputs, several=self.views is not None)
+        return with_positives(super().inputs, several=self.view_pairs is not None)
 
     def forward(
         self,
@@ -212,13 +212,13 @@ class InfoNCE(Objective):
             self.last_metrics = {"temperature": temperature.detach()}
         own = self.own_negative_logit if negatives is not None else 0.0
         settings = (self.similarity, temperature, self.symmetric, negatives, self.weight, own)
-        if self.views is None:
+        if self.view_pairs is None:
             assert positives is not None
             return info_nce(anchors, positives, *settings, self.reduction)
         assert positive_views is not None
         views = [anchors, *positive_views.unbind(dim=1)]
         pairs = list(combinations(views, 2))
-        pairs = pairs[: len(views) - 1] if self.views == "core_view" else pairs
+        pairs = pairs[: len(views) - 1] if self.view_pairs == "core_view" else pairs
         losses = [info_nce(x, y, *settings, self.reduction) for x, y in pairs]
         return torch.stack(losses).mean()
 

@@ -101,7 +101,7 @@ def test_several_views_equal_loops(n: int, several: int, seed: int, symmetric: b
 
     pairs = [(i, j) for j in range(several + 1) for i in range(j)]
     for name, chosen in (("full_graph", pairs), ("core_view", [p for p in pairs if p[0] == 0])):
-        objective = InfoNCE(0.2, "cosine", symmetric, views=name)
+        objective = InfoNCE(0.2, "cosine", symmetric, view_pairs=name)
         assert objective.inputs == {"anchors": True, "positive_views": True, "negatives": False}
         expected = mean([loss(views[i], views[j]) for i, j in chosen])
         found = objective(anchors, positive_views=others).item()
