@@ -70,6 +70,7 @@ negative: "negative"."""
         add("--model", help="where the model of the index is, if it was moved")
         add("--device", help="of that model: cpu or cuda:0")
         add("--trust", action="store_true", help="that model is yours: it may name code to run")
+        add("--overwrite", action="store_true", help="replace an earlier FILE")
         add("--quiet", action="store_true", help="no progress bar")
 
     def run(self, args: argparse.Namespace) -> None:
@@ -82,7 +83,7 @@ negative: "negative"."""
             command.told_when_stopped(f"The same command goes on from '{output}.part'."),
             command.told_to_user(ValueError, ImportError, OSError),
         ):
-            check_output(output)
+            check_output(output, args.overwrite)
             names = ("num_negatives", "skip", "pool", "margin", "max_score", "random", "seed")
             choice = Choice(**{name: getattr(args, name) for name in names})
             pairs, others = _pairs(args, output)

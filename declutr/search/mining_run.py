@@ -40,8 +40,14 @@ class MiningCounts:
     """Pairs without a negative, which are not written."""
 
 
-def check_output(output: Path) -> None:
-    """Raise `SearchError` unless triplets can be written to a file of this name."""
+def check_output(output: Path, overwrite: bool = True) -> None:
+    """Raise `SearchError` unless triplets can be written to a file of this name.
+
+    # Parameters
+
+    output : the file.
+    overwrite : whether it may be there.
+    """
     if output.suffix.lower() not in FORMATS:
         raise SearchError(
             f"'{output.name}' is no table of triplets. Expected a name in .tsv (a triplet a row) "
@@ -49,6 +55,10 @@ def check_output(output: Path) -> None:
         )
     if output.is_dir():
         raise SearchError(f"'{output}' is a folder, expected the name of a file.")
+    if output.exists() and not overwrite:
+        raise SearchError(
+            f"'{output}' is there. Expected another file; --overwrite replaces what it holds."
+        )
 
 
 def write_triplets(

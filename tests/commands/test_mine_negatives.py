@@ -187,7 +187,8 @@ class TestIndex:
     ("arguments", "message"),
     [
         (["-o", "t.txt"], "'t.txt' is no table of triplets"),
-        (["-o", "pairs.tsv"], "'pairs.tsv' is one of the tables of pairs"),
+        (["-o", "pairs.tsv"], "'pairs.tsv' is there. Expected another file; --overwrite"),
+        (["-o", "pairs.tsv", "--overwrite"], "'pairs.tsv' is one of the tables of pairs"),
         (["-o", "t.tsv", "-n", "0"], "Expected num_negatives of at least 1, got 0"),
         (["-o", "t.tsv", "--label", "label"], "Add --min-label X, or --nli"),
         (["-o", "t.tsv", "--min-label", "1"], "no column 'label', found"),
@@ -208,7 +209,7 @@ def test_errors_are_told(run, pairs: Path, arguments, message: str, monkeypatch)
 def test_a_file_of_candidates_is_not_replaced(run, pairs: Path, tmp_path: Path) -> None:
     file = written(tmp_path / "corpus.jsonl", ['{"text": "a dog"}'])
     with pytest.raises(ConfigurationError, match="is one of the tables of pairs or files of cand"):
-        run(pairs, "--corpus", tmp_path, "-o", file)
+        run(pairs, "--corpus", tmp_path, "-o", file, "--overwrite")
     assert file.read_text() == '{"text": "a dog"}\n'
 
 
