@@ -206,12 +206,10 @@ class DeCLUTR(RecordedModel):
             sentences that follow each other, or a momentum encoder or a decoder is combined with a
             sharded model.
         """
-        trainer_data.require_room(self._loss, trainer.data_loader)
+        self.require_data(trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
-        trainer_data.require_whole_groups(self._make_views.group, trainer.data_loader)
         trainer_data.require_validation_data(trainer)
         if self.contrastive:
-            trainer_data.require_consecutive(self._loss, trainer.data_loader)
             trainer_data.require_validation_loss(trainer)
         if self._loss is not None:
             self._loss.follow_optimizer(trainer.optimizer)
@@ -219,6 +217,15 @@ class DeCLUTR(RecordedModel):
         trainer_data.require_whole(self, trainer, reconstruct=self._decoder)
         if self._momentum_encoder is not None:
             self._momentum_encoder.follow_trainer(trainer)
+
+    def require_data(self, loader: Any) -> None:
+        """Raise `ConfigurationError` if the objective cannot be trained on the data of a loader."""
+        trainer_data.require_room(self._loss, loader)
+        if (documents := getattr(loader, "documents", None)) is not None:
+            trainer_data.require_enough_texts(self._loss, len(documents))
+        trainer_data.require_whole_groups(self._make_views.group, loader)
+        if self.contrastive:
+            trainer_data.require_consecutive(self._loss, loader)
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """Return the embeddings `(B, d)` of texts `(B, L)`, in float32.

@@ -53,6 +53,16 @@ def require_consecutive(loss: Objective | None, loader: Any) -> None:
         )
 
 
+def require_enough_texts(loss: Objective | None, texts: int) -> None:
+    """Raise if an objective makes more clusters than there are texts."""
+    clusters = getattr(loss, "clusters", 0)
+    if texts < clusters:
+        raise ConfigurationError(
+            f"There are {texts} texts for {clusters} clusters: set model.loss.clusters to fewer, "
+            "such as a hundredth of the texts."
+        )
+
+
 def require_clusters(loss: Objective | None, trainer: Any) -> None:
     """Raise if an objective needs clusters that no callback of a trainer assigns."""
     callbacks = getattr(trainer, "_callbacks", None) or []

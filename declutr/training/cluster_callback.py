@@ -13,6 +13,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from declutr.data.batch_workers import Batches
 from declutr.data.collation import PackedBatch
 from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.models.trainer_data import require_enough_texts
 from declutr.objectives import DeepCluster
 from declutr.objectives.without_negatives.k_means import k_means, principal_components
 from declutr.system.distributed import is_sharded, of_all_processes, process_rank, world_size
@@ -98,11 +99,7 @@ class RefreshClusters(TrainerCallback):
         if epoch == self._epoch or epoch >= trainer._num_epochs:
             return
         rows, embeddings = self._embedded(trainer)
-        if len(rows) < objective.clusters:
-            raise ConfigurationError(
-                f"There are {len(rows)} texts for {objective.clusters} clusters: set "
-                "model.loss.clusters to fewer, such as a hundredth of the texts."
-            )
+        require_enough_texts(objective, len(rows))
         seed = np.random.SeedSequence([self._seed, epoch]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(seed[0]))
         clusters = None

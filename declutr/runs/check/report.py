@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allennlp.common.checks import ConfigurationError
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 import declutr.components  # noqa: F401 - registers the names that recipes use
 from declutr.corpus import SourceError
+from declutr.models.declutr import DeCLUTR
 from declutr.runs.check import advice
 from declutr.runs.check.batches import Rates, learning_rates
 from declutr.runs.check.configuration import OVERRIDES, configuration, first_line
@@ -110,6 +112,7 @@ def check_recipe(
         report.findings.append(
             Finding("train_data_path", f"There is no training data. Name it: {wanted}.")
         )
+    report.findings += _of_schedule(config)
     try:
         report.device = device_of_run(config)
     except ConfigurationError as error:
@@ -177,10 +180,40 @@ def _add_memory(
         report.findings.append(Finding("model", first_line(error)))
         return None
     try:
+        if isinstance(model, DeCLUTR):
+            model.require_data(read.loader)
+    except ConfigurationError as error:
+        report.findings.append(Finding("train_data_path", str(error)))
+        return model
+    try:
         report.memory = memory_figures(config, model, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
         told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
-        report.notes.append(f"The memory of a step cannot be estimated for this model ({told}).")
+        if _has_failed(error):
+            report.warnings.append(
+                f"A step with the largest batch failed, and may in training: {told}"
+            )
+        else:
+            report.notes.append(
+                f"The memory of a step cannot be estimated for this model ({told})."
+            )
         return model
     report.warnings += advice.of_memory(config, report.memory, report.device)
     return model
+
+
+def _has_failed(error: Exception) -> bool:
+    """Return whether a step failed by itself, and not because its tensors have no contents."""
+    of_contents = isinstance(error, NotImplementedError) or "meta" in str(error)
+    return isinstance(error, (RuntimeError, ConfigurationError)) and not of_contents
+
+
+def _of_schedule(config: dict[str, Any]) -> list[Finding]:
+    """Return what is wrong if the schedule looks at validation data, and there are none."""
+    name = ((config.get("trainer") or {}).get("learning_rate_scheduler") or {}).get("type")
+    if config.get("validation_data_path") or name not in LearningRateScheduler.list_available():
+        return []
+    if not getattr(LearningRateScheduler.by_name(name), "needs_validation", False):
+        return []
+    told = f"There is no validation data, and the schedule '{name}' looks at it in every epoch."
+    return [Finding("validation_data_path", told)]

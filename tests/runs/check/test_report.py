@@ -116,17 +116,26 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "path, value, finding, told",
+    "name, path, value, finding, told",
     [
-        ("model.chunk_size", 0, "model", "chunk_size"),
-        ("trainer.cuda_device", 64, "trainer.cuda_device", ""),  # a GPU that is not here
+        ("declutr", "model.chunk_size", 0, "model", "chunk_size"),
+        ("declutr", "trainer.cuda_device", 64, "trainer.cuda_device", ""),  # a GPU not here
+        ("infersent", "validation_data_path", None, "validation_data_path", "'shrinking_decay'"),
+        ("deep_cluster", "model.loss.clusters", 500, "train_data_path", "texts for 500 clusters"),
+        ("contrastive_tension", "data_loader.batch_size", 4, "train_data_path", "groups of 3"),
     ],
 )
 def test_parts_that_do_not_fit_are_found(
-    path: str, value: int, finding: str, told: str, data: RecipeData, tmp_path: Path
+    name: str, path: str, value: Any, finding: str, told: str, data: RecipeData, tmp_path: Path
 ) -> None:
-    (found,) = checked("declutr", data, tmp_path, **{path: value}).findings
+    (found,) = checked(name, data, tmp_path, **{path: value}).findings
     assert found.path == finding and told in found.message
+
+
+def test_a_step_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
+    other = {"model.model.seq2vec_encoder.embedding_dim": 48}  # the transformer is 32 wide
+    report = checked("cutoff_classifier", data, tmp_path, **other)
+    assert any("A step with the largest batch failed" in one for one in report.warnings)
 
 
 def test_warnings_of_a_careful_colleague(data: RecipeData, tmp_path: Path) -> None:
