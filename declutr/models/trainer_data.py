@@ -46,10 +46,11 @@ def require_consecutive(loss: Objective | None, loader: Any) -> None:
     ends = np.flatnonzero(np.diff(rows) != 1) + 1  # of the sentences of each document
     longest = int(np.diff([0, *ends.tolist(), len(rows)]).max())
     if longest < needed:
+        lower = "Lower model.loss.steps, or write" if needed > 2 else "Write"  # the steps ahead
         raise ConfigurationError(
             f"{loader.data_path}: at most {longest} sentence(s) follow each other, and {name} "
-            f"needs {needed}, one more than the steps ahead (model.loss.steps). Lower steps, or "
-            "write the sentences of a document on consecutive lines (declutr split-sentences does)."
+            f"needs {needed}. {lower} the sentences of a document on consecutive lines (declutr "
+            "split-sentences does)."
         )
 
 

@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
 from declutr.models.trainer_data import require_consecutive, require_whole_groups
-from declutr.objectives import NTXent, PredictiveCoding
+from declutr.objectives import NTXent, PredictiveCoding, QuickThoughts
 
 
 def loader(pair: Any, folder: Path, text: str, **settings: bool) -> DeCLUTRDataLoader:
@@ -22,10 +22,13 @@ def test_documents_too_short_for_the_steps_ahead_are_refused(pair: Any, tmp_path
     data = loader(pair, tmp_path, "ka lo\nmi tu\nre\n\nsa\nno\n", consecutive=True)
     require_consecutive(PredictiveCoding(4, steps=2), data)
     message = (
-        r"at most 3 sentence\(s\) follow each other, and PredictiveCoding needs 4.*Lower steps"
+        r"at most 3 sentence\(s\) follow each other, and PredictiveCoding needs 4\. Lower .*steps"
     )
     with pytest.raises(ConfigurationError, match=message):
         require_consecutive(PredictiveCoding(4, steps=3), data)
+    apart = loader(pair, tmp_path, "ka lo\n\nre\n\nsa\n", consecutive=True)
+    with pytest.raises(ConfigurationError, match=r"1 sentence.*QuickThoughts needs 2\. Write the"):
+        require_consecutive(QuickThoughts(), apart)
 
 
 def test_a_loader_that_draws_from_anywhere_is_refused(pair: Any, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ class QuickThoughts(Objective):
     """
 
     same_texts = True
+    min_consecutive = 2  # a sentence and its neighbour
 
     def __init__(self, context: int = 1, parity: bool = False, reduction: str = "mean") -> None:
         super().__init__()
