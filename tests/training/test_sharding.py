@@ -39,7 +39,7 @@ PROTOTYPES = {
 }
 # The first update goes beyond the bound.
 TEMPERATURE = {"type": "info_nce", "similarity": "cosine", "temperature": 0.01001}
-TEMPERATURE |= {"learn_temperature": True, "views": "full_graph"}
+TEMPERATURE |= {"learn_temperature": True, "view_pairs": "full_graph"}
 # name: changes of the model, of the embedder, of the accelerator, how to step
 CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "both": ({"feedforward": FEEDFORWARD}, {}, {}, {"validate": True}),
