@@ -256,7 +256,9 @@ class TestStoresOf15:
 
 
 class TestFailures:
-    @pytest.mark.parametrize(("name", "content"), [("a.txt", b""), ("b.gz", gzip.compress(b"", mtime=0))])
+    @pytest.mark.parametrize(
+        ("name", "content"), [("a.txt", b""), ("b.gz", gzip.compress(b"", mtime=0))]
+    )
     def test_an_empty_corpus_is_refused(self, write, cache, name, content):
         file = write(name, content)
         with pytest.raises(SourceError, match=rf"corpus is empty: not a single row in {file}"):
