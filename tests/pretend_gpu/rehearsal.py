@@ -107,7 +107,7 @@ class Rehearsal:
 def _assert_embeds(run: TrainModel) -> None:
     """The trained model embeds the first text of each instance on the device."""
     ((name, texts),) = next(iter(run.data_loader))["anchors"].items()
-    if texts["token_ids"].dim() == 3:
+    if next(iter(texts.values())).dim() == 3:
         texts = {key: value[:, 0] for key, value in texts.items()}
     with torch.no_grad():
         embeddings = run.model.eval()(anchors={name: texts})["embeddings"]

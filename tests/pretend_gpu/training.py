@@ -23,6 +23,11 @@ class FirstBatches:
     def __init__(self, loader: Any, batches: int) -> None:
         self._loader, self._batches = loader, batches
 
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        """The class of the loader, which callbacks look at."""
+        return type(self._loader)
+
     def __iter__(self) -> Iterator[Any]:
         return itertools.islice(iter(self._loader), self._batches)
 
