@@ -25,7 +25,7 @@ class Part:
         self._orders: tuple[_Order, _Order] | None = None
 
     def draw(self, samples: int) -> None:
-        """Draw new samples."""
+        """Draw new samples of the items, and forget what was computed from earlier ones."""
         self.forget()
         assert callable(self._drawn)
         self._counts = self._drawn(samples)

@@ -52,7 +52,7 @@ class FittedMap(ABC):
     @property
     @abstractmethod
     def description(self) -> Any:
-        """What `Encoder.describe()` says of this map, as JSON values."""
+        """The description of this map in `Encoder.describe()`, as JSON values."""
 
     @abstractmethod
     def told(self) -> str:

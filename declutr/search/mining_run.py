@@ -26,7 +26,7 @@ _FLUSHED = 256  # pairs
 
 @dataclass
 class MiningCounts:
-    """What a run of mining searched for, found and wrote, in numbers."""
+    """The numbers of pairs and texts that a run of mining searched, found and wrote."""
 
     pairs: int = 0
     """Pairs that were searched for."""
