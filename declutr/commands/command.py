@@ -17,8 +17,9 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.bridge.component_names import PREFIX, short
 from declutr.bridge.names import Names
-from declutr.commands.errors import SIGTERM_ERROR, set_command
+from declutr.commands.errors import set_command
 from declutr.commands.help_groups import group
+from declutr.system import is_sigterm
 
 STDIN = "-"
 
@@ -91,7 +92,7 @@ def told_when_stopped(what: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, Exception) as error:
-        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == SIGTERM_ERROR:
+        if isinstance(error, KeyboardInterrupt) or is_sigterm(error):
             print(f"\nStopped. {what}", file=sys.stderr)
         raise
 

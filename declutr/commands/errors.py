@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 from declutr.bridge.configurations import TOLD, TRACEBACK
 from declutr.bridge.untrusted import is_set
+from declutr.system import is_sigterm
 
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 _TERMINATED = 143  # and for SIGTERM
-SIGTERM_ERROR = "SigTermReceived"
-"""The name of the exception that AllenNLP's handler of SIGTERM raises."""
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
@@ -60,7 +59,7 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
         return
     if isinstance(error, KeyboardInterrupt):
         parser.exit(_INTERRUPTED)
-    elif type(error).__name__ == SIGTERM_ERROR:
+    elif is_sigterm(error):
         parser.exit(_TERMINATED)
     elif is_of_user(error):
         print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)

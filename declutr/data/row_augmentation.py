@@ -56,9 +56,9 @@ class RowAugmentation:
         if self._untrusted:
             raise ConfigurationError(
                 "This dataset reader is of an archive that was opened without trust, and its "
-                "augmentation may read files and import modules that the archive names. Set "
-                "sample_spans to False for whole texts, or, if you made the archive yourself, open "
-                "it with trust=True (--trust)."
+                "augmentation may read files and import modules that the archive names. If you "
+                "made the archive yourself, open it with trust=True (--trust). The reader "
+                '"augmented" gives whole texts where sample_spans is False.'
             )
 
         def drawn() -> Iterator[tuple[str, np.random.Generator]]:
@@ -68,6 +68,15 @@ class RowAugmentation:
 
         made = iter([normalize_whitespace(text) for text in self._augmentation.of_many(drawn())])
         return [[next(made) for _ in texts] for texts in rows]
+
+    def or_originals(
+        self, rows: Sequence[Sequence[str]], keys: Sequence[tuple[int, ...]]
+    ) -> list[list[str]]:
+        """Return the augmented texts of each row; one of which nothing is left stays as it was."""
+        return [
+            [new or self.instead(old) for new, old in zip(*texts, strict=True)]
+            for texts in zip(self(rows, keys), rows, strict=True)
+        ]
 
     def instead(self, original: Any) -> Any:
         """Return the original of a text of which nothing was left; it is counted.
@@ -127,11 +136,7 @@ class TrainingAugmentation:
         if self._of_rows is None:
             return rows
         self._require_one_place(path)
-        of_rows, made = self._of_rows, self._of_rows(rows, keys)
-        return [
-            [new or of_rows.instead(old) for new, old in zip(*texts, strict=True)]
-            for texts in zip(made, rows, strict=True)
-        ]
+        return self._of_rows.or_originals(rows, keys)
 
     def _require_one_place(self, path: Any) -> None:
         place = text_digest(str(path)) >> 1 or 1  # fits int64, and is not 0

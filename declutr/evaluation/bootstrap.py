@@ -87,18 +87,23 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     if resamples < 1:
         raise ValueError(f"Expected at least one bootstrap sample, got {resamples}.")
     known: dict[tuple[bytes, ...], Part] = {}
-    each = [parts_of(score.items, known, seed) for score in scores]
+    together: dict[tuple[int, ...], Part] = {}
+    each = []
+    for score in scores:
+        parts = parts_of(score.items, known, seed)
+        key = tuple(map(id, parts))
+        if key not in together:
+            together[key] = joined(parts)
+        each.append((_STATISTICS[score.statistic], together[key], parts))
     drawn = np.empty((len(scores), resamples))
     longest = max((score.count for score in scores), default=1)
     step = max(1, min(resamples, _COUNTS_AT_ONCE // longest))
-    together: dict[tuple[int, ...], Part] = {}
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         for part in known.values():
             part.draw(size)
-        for row, (score, parts) in enumerate(zip(scores, each, strict=True)):
-            whole = together.setdefault(tuple(map(id, parts)), joined(parts))
-            drawn[row, start : start + size] = _STATISTICS[score.statistic](whole, parts)
+        for row, (statistic, whole, parts) in enumerate(each):
+            drawn[row, start : start + size] = statistic(whole, parts)
         for part in together.values():
             part.forget()
     return drawn

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from declutr.evaluation.scores import Items, pearson
+from declutr.evaluation.scores import Items, pearson, standardised
 
 _NEARLY_CONSTANT = 1e-8  # share of the variance below which moments have too few digits
 
@@ -22,7 +23,6 @@ class Part:
         self._drawn = drawn
         self._counts: np.ndarray | None = None
         self._known: dict[str, np.ndarray] = {}
-        self._orders: tuple[_Order, _Order] | None = None
 
     def draw(self, samples: int) -> None:
         """Draw new samples of the items, and forget what was computed from earlier ones."""
@@ -54,12 +54,23 @@ class Part:
             self._known[measure] = self._pearson() if measure == "pearson" else self._spearman()
         return self._known[measure]
 
-    def _pearson(self) -> np.ndarray:
-        x, y = (_standard(self.items[name]) for name in ("predicted", "gold"))
+    @cached_property
+    def _moments(self) -> np.ndarray | None:
+        """What each item adds to the moments of `predicted` and `gold`, `(n, 5)`."""
+        x, y = (standardised(self.items[name]) for name in ("predicted", "gold"))
         if x is None or y is None:
+            return None
+        return np.stack([x, y, x * x, y * y, x * y], axis=1)
+
+    @cached_property
+    def _orders(self) -> "tuple[_Order, _Order]":
+        return _Order(self.items["predicted"]), _Order(self.items["gold"])
+
+    def _pearson(self) -> np.ndarray:
+        if self._moments is None:
             return np.full(len(self.counts), math.nan)
-        moments = self.counts @ np.stack([x, y, x * x, y * y, x * y], axis=1)  # (b, 5)
-        sum_x, sum_y, of_x, of_y, of_both = moments.T
+        x, y = self._moments[:, 0], self._moments[:, 1]
+        sum_x, sum_y, of_x, of_y, of_both = (self.counts @ self._moments).T  # (b,) each
         of_x, of_y = of_x - sum_x**2 / self.size, of_y - sum_y**2 / self.size
         with np.errstate(invalid="ignore", divide="ignore"):
             found = (of_both - sum_x * sum_y / self.size) / np.sqrt(of_x * of_y)
@@ -69,8 +80,6 @@ class Part:
         return np.clip(found, -1, 1)
 
     def _spearman(self) -> np.ndarray:
-        if self._orders is None:
-            self._orders = _Order(self.items["predicted"]), _Order(self.items["gold"])
         first, second = self._orders
         middle = self.size * ((self.size + 1) / 2) ** 2  # the mean of ranks is (n + 1) / 2
         times, ranks = first.ranks(self.counts[:, first.sorted])
@@ -149,13 +158,3 @@ def joined(parts: Sequence[Part]) -> Part:
     names = parts[0].items
     items = {name: np.concatenate([part.items[name] for part in parts]) for name in names}
     return Part(items, parts)
-
-
-def _standard(values: np.ndarray) -> np.ndarray | None:
-    """Return values in float64 with mean 0 and squares that add to 1; None if all are equal."""
-    if np.all(values == values[0]):
-        return None
-    values = np.asarray(values, dtype=np.float64)
-    values = values - np.mean(values)
-    values = values / np.abs(values).max()
-    return values / np.linalg.norm(values)

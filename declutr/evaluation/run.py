@@ -110,6 +110,8 @@ class Run:
         mark = str(encoder.describe()["fingerprint"])
         keys = {task: key | {"encoder": mark} for task, key in self._data.items()}
         kept = [task for task in keys if self._keeps(encoder.name, task, keys[task])]
+        for task in kept:
+            self._renew_intervals(encoder.name, task)
         todo = [task for task in self.tasks if task.name not in kept]
         self._describe(encoder)
         self._say(
@@ -168,9 +170,13 @@ class Run:
             return False
         if not self._overwrite:
             self._refuse(encoder, task, there.key, key)
-        if there.key == key and there.resamples != self.resamples:
-            self.folder.save(encoder, record(there.result, key, resamples=self.resamples))
         return there.key == key
+
+    def _renew_intervals(self, encoder: str, task: str) -> None:
+        """Compute the intervals of a kept result again if they had another number of samples."""
+        there = self._usable(encoder, task)
+        if there is not None and there.resamples != self.resamples:
+            self.folder.save(encoder, record(there.result, there.key, resamples=self.resamples))
 
     def _refuse(self, encoder: str, task: str, there: Key, now: Key) -> None:
         """Raise if the key of a stored result is not the key that it would have now."""

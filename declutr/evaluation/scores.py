@@ -85,15 +85,17 @@ def _accuracy_and_f1(items: Items) -> float:
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
     """Return the Pearson correlation of two arrays `(n,)`; not a number if one is constant."""
-    # Rounding would leave a remainder after the mean of a constant is subtracted.
-    if np.all(x == x[0]) or np.all(y == y[0]):
+    first, second = standardised(x), standardised(y)
+    if first is None or second is None:
         return float("nan")
-    x, y = _standard(x), _standard(y)
-    return float(np.clip(np.dot(x, y), -1, 1))
+    return float(np.clip(np.dot(first, second), -1, 1))
 
 
-def _standard(x: np.ndarray) -> np.ndarray:
-    """Return `x` in float64 with its mean subtracted, scaled to length 1."""
+def standardised(x: np.ndarray) -> np.ndarray | None:
+    """Return `x` `(n,)` in float64 with mean 0, scaled to length 1; `None` if it is constant."""
+    # Rounding would leave a remainder after the mean of a constant is subtracted.
+    if np.all(x == x[0]):
+        return None
     x = np.asarray(x, dtype=np.float64)
     x = x - np.mean(x)
     x = x / np.abs(x).max()  # otherwise the squares of very small numbers underflow to 0

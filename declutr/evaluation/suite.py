@@ -12,11 +12,9 @@ from tqdm.auto import tqdm
 from declutr.evaluation.scores import Score
 from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
 from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
+from declutr.system import is_sigterm
 
 logger = logging.getLogger(__name__)
-
-_STOPS = ("SigTermReceived",)
-"""Names of exceptions that end the process: AllenNLP's handler of SIGTERM raises this one."""
 
 LAYOUT = ("downstream", "probing", "probing_surrogate", "retrieval", "extra")
 """Names of the subfolders of a data folder, not all of which need be there."""
@@ -218,7 +216,7 @@ def _failure(task: Task, error: Exception) -> TaskResult:
 
 def go_on_after(error: Exception) -> None:
     """Raise the error if it has to end the process; otherwise leave it to the caller to report."""
-    if type(error).__name__ in _STOPS:
+    if is_sigterm(error):
         raise error
 
 

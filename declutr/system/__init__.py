@@ -11,6 +11,11 @@ from types import ModuleType
 from typing import Any
 
 
+def is_sigterm(error: BaseException) -> bool:
+    """Return whether AllenNLP's handler of SIGTERM raised an error, without importing AllenNLP."""
+    return type(error).__name__ == "SigTermReceived"
+
+
 def attributes_on_demand(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -10,11 +10,11 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField
 
-from declutr.archives.safety.building import is_untrusted
 from declutr.data.augmentations import Augmentation
 from declutr.data.reader_keys import require_known_keys
+from declutr.data.row_augmentation import RowAugmentation
 from declutr.sampling.document_selection import all_rows, shuffled
-from declutr.sampling.row_draws import document_rng
+from declutr.sampling.row_draws import RowDraws
 from declutr.task_models.glue.labelled_rows import LabelledRow
 from declutr.task_models.glue.reader import GlueReader
 
@@ -88,9 +88,9 @@ class SemiSupervisedReader(GlueReader):
                 "Got num_views 0 and unlabelled 0: set unlabelled to the number of unlabelled "
                 "texts beside each labelled one, or num_views, or take the reader 'glue'."
             )
-        self._make_view, self._num_views = augmentation, num_views
-        self._unlabelled, self._seed = unlabelled, seed
-        self._untrusted = is_untrusted()
+        draws = RowDraws(seed, resample=True)
+        self._views = RowAugmentation(augmentation, draws) if augmentation else None
+        self._num_views, self._unlabelled, self._seed = num_views, unlabelled, seed
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
         every = self._rows_at(file_path, with_unlabelled=True)
@@ -114,12 +114,6 @@ class SemiSupervisedReader(GlueReader):
                 "beside each. Add rows with an empty label (the path may be a list of files), set "
                 "label_fraction, or set unlabelled to 0."
             )
-        if self._make_view is not None and self._untrusted:
-            raise ConfigurationError(
-                "This dataset reader is of an archive that was opened without trust, and its "
-                "augmentation may read files and import modules that the archive names. If you "
-                "made the archive yourself, open it with trust=True (--trust)."
-            )
 
     def _together(
         self, labelled: list[LabelledRow], others: list[LabelledRow]
@@ -137,7 +131,7 @@ class SemiSupervisedReader(GlueReader):
         instance = self._instance_of(row.texts, row.label, row.id)
         lists = {"augmented_": [self._augmented(row, view) for view in range(self._num_views)]}
         lists["unlabelled_"] = [one.texts for one in beside]
-        if self._make_view is not None:
+        if self._views is not None:
             lists["augmented_unlabelled_"] = [self._augmented(one, 0) for one in beside]
         for prefix, texts in lists.items():
             fields = [self._instance_of(one).fields for one in texts]
@@ -146,9 +140,6 @@ class SemiSupervisedReader(GlueReader):
         return instance
 
     def _augmented(self, row: LabelledRow, view: int) -> tuple[str, ...]:
-        assert self._make_view is not None
-        rng = document_rng(self._seed, view, row.id)
-        changed = [self._make_view(text, rng) for text in row.texts]
-        return tuple(
-            new if new.strip() else old for new, old in zip(changed, row.texts, strict=True)
-        )
+        assert self._views is not None
+        (made,) = self._views.or_originals([row.texts], [(view, row.id)])
+        return tuple(made)
