@@ -27,6 +27,7 @@ from declutr.archives import (
     entries,
     local_place,
 )
+from declutr.archives.static_folder import is_static, read_static, write_tokenizer
 from declutr.bridge.component_names import short
 from declutr.bridge.registry import own_name
 
@@ -170,6 +171,9 @@ def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
         return False
     trusted = {part["model_name"] for part in transformers if _trusts_code(part)}
     for name, number in names.items():
+        if is_static(Path(name)):
+            write_tokenizer(read_static(Path(name)), target / number)
+            continue
         for auto_class in (AutoConfig, AutoTokenizer):
             found = auto_class.from_pretrained(name, trust_remote_code=name in trusted)
             found.save_pretrained(target / number)
@@ -210,7 +214,8 @@ def _replaced(
     place = transformers.get(name) if isinstance(name, str) else None
     if place is not None:
         new["model_name"] = place
-        if embedders and short(value.get("type")) in _WITHOUT_WEIGHTS:
+        kind = short(value.get("type"))
+        if kind == "token_embedding_bag" or (embedders and kind in _WITHOUT_WEIGHTS):
             new["load_weights"] = False
     if _is_part(value) and value["archive"] in archives:
         new["archive"] = archives[value["archive"]]

@@ -49,11 +49,13 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
+        "token_embedding_bag": "declutr.modules.token_embedding_bag:MeanOfBag",
         "token_pooling": "declutr.modules.token_pooling:TokenPooling",
     },
     "allennlp.modules.text_field_embedders.text_field_embedder:TextFieldEmbedder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedTextFieldEmbedder",
         "mlm": "declutr.modules.embedders:MLMTextFieldEmbedder",
+        "token_embedding_bag": "declutr.modules.token_embedding_bag:TokenEmbeddingBag",
     },
     "allennlp.modules.token_embedders.token_embedder:TokenEmbedder": {
         "declutr": "declutr.pretrained_parts.modules:TrainedTokenEmbedder",

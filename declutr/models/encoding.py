@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from declutr.models.views import Views
 from declutr.modules.heads import MomentumEncoder
 from declutr.modules.text_batches import count, device_of, joined, part, rows_of
+from declutr.modules.token_embedding_bag import MeanOfBag
 from declutr.objectives.objective import TARGETS
 from declutr.system.host_memory import HEAP, carried
 
@@ -175,7 +176,7 @@ class Encoding:
 
         mlm_sums = None
         if labels is None:
-            vectors = self._embedder(together)
+            embeddings = embedded(self._encoders.own, together)
         else:
             ((_, tensors),) = together.items()
             rows, width = tensors["mask"].shape
@@ -183,13 +184,15 @@ class Encoding:
             labels = carried(lambda own: pad(own, missing, value=IGNORE), labels)
             vectors, *sums = self._embedder.masked_lm(together, labels)
             mlm_sums = torch.stack(sums)
+            embeddings = pooled(self._pooler, vectors, together)
         sizes = [count(some) for some in texts.values()]
-        embeddings = pooled(self._pooler, vectors, together).split(sizes)
-        return Encoded(dict(zip(texts, embeddings, strict=True)), mlm_sums)
+        return Encoded(dict(zip(texts, embeddings.split(sizes), strict=True)), mlm_sums)
 
 
 def embedded(encoder: Any, texts: TextFieldTensors) -> torch.Tensor:
     """Return the embeddings `(N, d)` of texts `(N, L)` by one encoder."""
+    if isinstance(encoder["pooler"], MeanOfBag):
+        return encoder["embedder"].bag(texts)
     return pooled(encoder["pooler"], encoder["embedder"](texts), texts)
 
 

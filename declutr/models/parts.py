@@ -13,6 +13,7 @@ from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
 from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head, MomentumEncoder
+from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
 from declutr.objectives import Objective
 from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
@@ -31,9 +32,16 @@ def pooler_of(
     Its `embedding_dim` is the width of token embeddings; another raises `ConfigurationError`.
     """
     width = embedder.get_output_dim()
+    if given is None and isinstance(embedder, TokenEmbeddingBag):
+        return MeanOfBag(width)
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
     pooler = _built(given, embedding_dim=width)
+    if isinstance(pooler, MeanOfBag) and not isinstance(embedder, TokenEmbeddingBag):
+        raise ConfigurationError(
+            f"The pooler token_embedding_bag has no table in a {type(embedder).__name__}: remove "
+            'seq2vec_encoder, or set the type of text_field_embedder to "token_embedding_bag".'
+        )
     _require_width("seq2vec_encoder", pooler.get_input_dim(), width)
     return pooler
 

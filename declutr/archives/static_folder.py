@@ -1,0 +1,228 @@
+"""The files of a static encoder: a tokenizer and a table of token vectors.
+
+The layout is the one that sentence-transformers writes for its module `StaticEmbedding`; folders of
+model2vec are read as well.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from declutr.archives import CONFIG, MODULES, SETTINGS, JSONError, read_bounded_json
+
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+SHAPE = "static_embedding.json"
+"""The name of the file that holds the shape of a table that is stored elsewhere."""
+
+_STATIC = "StaticEmbedding"
+_MODULE = f"sentence_transformers.models.{_STATIC}"
+_NORMALIZE = "sentence_transformers.models.Normalize"
+_OURS, _OF_MODEL2VEC = "embedding.weight", "embeddings"
+DTYPES = ("float32", "float16", "int8")
+"""The number formats in which a table can be stored."""
+
+
+class StaticFolderError(ValueError):
+    """Raised for a folder that is not a complete static encoder, or for a table of another shape."""
+
+
+@dataclass
+class StaticTable:
+    """A tokenizer and the vectors of its tokens.
+
+    # Parameters
+
+    tokenizer : the tokenizer, of the `tokenizers` package, as the JSON that it writes.
+    vectors : the table `(V, d)`, a vector for each token id.
+    normalizes : whether embeddings are scaled to length 1.
+    """
+
+    tokenizer: str
+    vectors: np.ndarray
+    normalizes: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """The width d of the vectors."""
+        return int(self.vectors.shape[1])
+
+    def with_vectors(self, vectors: np.ndarray) -> "StaticTable":
+        """Return the same tokenizer with other vectors `(V, k)`."""
+        return replace(self, vectors=vectors)
+
+
+def is_static(place: Path) -> bool:
+    """Return whether a folder holds a static encoder of this package or of the tools named above."""
+    return place.is_dir() and _folder_of_table(place) is not None
+
+
+def read_static(place: Path) -> StaticTable:
+    """Return the tokenizer and the table of a folder; numbers are converted to float32.
+
+    # Raises
+
+    `StaticFolderError` : there is no static encoder, or its files do not belong together.
+    """
+    inside = _folder_of_table(place)
+    if inside is None:
+        raise StaticFolderError(
+            f"'{place}' holds no static encoder. Expected a folder of `declutr static-vectors`, of "
+            f"sentence-transformers with a {_STATIC}, or of model2vec."
+        )
+    file = inside / TOKENIZER
+    if not file.is_file():
+        raise StaticFolderError(f"'{place}' has no {TOKENIZER}. Copy the whole folder anew.")
+    vectors = _vectors(inside / WEIGHTS)
+    table = StaticTable(file.read_text("utf-8"), vectors, _normalizes(place))
+    require_rows(table, str(place))
+    return table
+
+
+def require_rows(table: StaticTable, place: str) -> None:
+    """Raise `StaticFolderError` if the tokenizer of a table gives ids that it has no row for."""
+    highest = max(loaded_tokenizer(table.tokenizer).get_vocab().values(), default=-1)
+    if highest >= len(table.vectors):
+        raise StaticFolderError(
+            f"'{place}' has {len(table.vectors)} vectors, and its tokenizer gives ids up to "
+            f"{highest}. Expected a vector for each id: the files are of different encoders."
+        )
+
+
+def loaded_tokenizer(text: str) -> Any:
+    """Return the tokenizer of a `tokenizer.json`, without truncation, padding or special tokens."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(text)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def write_static(table: StaticTable, folder: Path, dtype: str = "float32") -> None:
+    """Write a table to a folder that sentence-transformers, AllenNLP and this package open.
+
+    # Parameters
+
+    table : the tokenizer and the vectors.
+    folder : the folder, which is created.
+    dtype : one of `DTYPES`. `int8` rounds each dimension to 255 steps between its extremes; only
+        this package and model2vec read the scales.
+    """
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(_stored(table.vectors, dtype), folder / WEIGHTS)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": _MODULE}]
+    if table.normalizes:
+        modules.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": _NORMALIZE})
+        (folder / "1_Normalize").mkdir(exist_ok=True)
+    _write_json(folder / MODULES, modules)
+    _write_json(folder / SETTINGS, {"prompts": {}, "similarity_fn_name": "cosine"})
+    write_tokenizer(table, folder)
+
+
+def write_tokenizer(table: StaticTable, folder: Path) -> None:
+    """Write the tokenizer of a table alone, with the shape of the table.
+
+    The tokenizer is one that `transformers.AutoTokenizer` loads, as AllenNLP does. It adds no
+    special tokens.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = json.loads(table.tokenizer)
+    state["post_processor"] = None  # it would add special tokens
+    state["truncation"] = state["padding"] = None
+    (folder / TOKENIZER).write_text(json.dumps(state, ensure_ascii=False), "utf-8")
+    special = {t["content"] for t in state.get("added_tokens", []) if t.get("special")}
+    named = {
+        f"{name}_token": token
+        for name in ("unk", "pad")
+        for token in (f"[{name.upper()}]", f"<{name}>")
+        if token in special
+    }
+    _write_json(
+        folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+    )
+    _write_json(folder / SHAPE, {"shape": list(table.vectors.shape)})
+
+
+def stored_shape(folder: Path) -> tuple[int, int]:
+    """Return the shape `(V, d)` of the table of a folder, which may lack the table itself.
+
+    # Raises
+
+    `StaticFolderError` : the folder holds neither a table nor its shape.
+    """
+    if (folder / SHAPE).is_file():
+        try:
+            rows, width = read_bounded_json(folder / SHAPE)["shape"]
+        except (JSONError, KeyError, TypeError, ValueError) as error:
+            raise StaticFolderError(f"'{folder / SHAPE}' holds no shape: {error}.") from error
+        return int(rows), int(width)
+    rows, width = read_static(folder).vectors.shape
+    return int(rows), int(width)
+
+
+def _folder_of_table(place: Path) -> Path | None:
+    """Return the folder that holds the table, of a folder with `modules.json` or of model2vec."""
+    try:
+        if (place / MODULES).is_file():
+            first, *others = read_bounded_json(place / MODULES)
+            kinds = [str(one["type"]).rpartition(".")[2] for one in (first, *others)]
+            known = kinds[0] == _STATIC and set(kinds[1:]) <= {"Normalize"}
+            inside = (place / str(first["path"])).resolve()
+            return inside if known and inside.is_relative_to(place.resolve()) else None
+        if (place / CONFIG).is_file():
+            config = read_bounded_json(place / CONFIG)
+            return place if config.get("model_type") == "model2vec" else None
+    except (JSONError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return None
+
+
+def _normalizes(place: Path) -> bool:
+    if (place / MODULES).is_file():
+        return len(read_bounded_json(place / MODULES)) > 1
+    return bool(read_bounded_json(place / CONFIG).get("normalize"))
+
+
+def _vectors(file: Path) -> np.ndarray:
+    """Return the table in a file of weights, with the mapping and the weights of model2vec."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise StaticFolderError(f"'{file}' cannot be read: {error}. Copy it anew.") from error
+    table = tensors.get(_OURS, tensors.get(_OF_MODEL2VEC))
+    if table is None or table.ndim != 2:
+        raise StaticFolderError(
+            f"'{file}' holds {', '.join(sorted(tensors)) or 'nothing'}; expected a table "
+            f"{_OURS} or {_OF_MODEL2VEC} of two dimensions."
+        )
+    vectors = table.astype(np.float32)
+    if "scale" in tensors:
+        vectors *= tensors["scale"].astype(np.float32)
+    if "mapping" in tensors:
+        vectors = vectors[tensors["mapping"]]
+    if "weights" in tensors:
+        vectors *= tensors["weights"].astype(np.float32)[:, None]
+    return vectors
+
+
+def _stored(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
+    if dtype not in DTYPES:
+        raise StaticFolderError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype!r}.")
+    if dtype != "int8":
+        return {_OURS: np.ascontiguousarray(vectors, dtype=dtype)}
+    scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
+    scale[scale == 0] = 1
+    return {_OURS: np.rint(vectors / scale).astype(np.int8), "scale": scale}
+
+
+def _write_json(file: Path, value: Any) -> None:
+    file.write_text(json.dumps(value, indent=2) + "\n", "utf-8")

@@ -1,0 +1,175 @@
+"""First tables of a static encoder: from texts, a file of word vectors, or a transformer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from declutr.archives.static_folder import StaticTable, loaded_tokenizer
+from declutr.static_vectors.cooccurrence import Cooccurrences, ppmi, singular_vectors
+from declutr.static_vectors.tokenizers import UNKNOWN, trained_word_pieces
+from declutr.static_vectors.weighting import (
+    principal_components,
+    sif_weights,
+    without_common_components,
+    zipf_weights,
+)
+
+_TEXTS = 512  # that are tokenised together
+
+Texts = Callable[[], Iterable[str]]
+"""A function that gives the texts of a corpus anew each time it is called."""
+
+
+def random_table(tokenizer: str, dimension: int, seed: int = 0) -> StaticTable:
+    """Return a table of normally distributed numbers, so scaled that vectors have length near 1."""
+    rows = _rows(tokenizer)
+    vectors = np.random.default_rng(seed).standard_normal((rows, dimension), dtype=np.float32)
+    return StaticTable(tokenizer, vectors / np.float32(np.sqrt(dimension)))
+
+
+def table_of_texts(
+    texts: Texts,
+    *,
+    tokenizer: str | None = None,
+    vocabulary: int = 30_000,
+    dimension: int = 256,
+    window: int = 5,
+    sif_a: float | None = 1e-3,
+    components: int = 1,
+    most_pairs: int = 50_000_000,
+    seed: int = 0,
+) -> StaticTable:
+    """Make a table from nothing but texts: PPMI of co-occurring tokens, and its singular vectors.
+
+    # Parameters
+
+    texts : the texts, which are read once for the tokenizer and once for the counts.
+    tokenizer : the content of a `tokenizer.json`; by default a word-piece tokenizer is trained.
+    vocabulary : the largest number of tokens of a tokenizer that is trained.
+    dimension : the width d of vectors.
+    window, most_pairs : see `Cooccurrences`.
+    sif_a : the constant of SIF weights (`sif_weights`), which are multiplied into the vectors;
+        `None` leaves them out.
+    components : the number of common directions that are removed.
+    seed : the seed of the decomposition.
+
+    # Raises
+
+    `ValueError` : the texts are too few.
+    """
+    tokenizer = tokenizer or trained_word_pieces(texts(), vocabulary)
+    counted = Cooccurrences(_rows(tokenizer), window, most_pairs)
+    counted.add(token_ids(tokenizer, texts()))
+    vectors = singular_vectors(ppmi(counted.counts), dimension, seed=seed)
+    return weighted(StaticTable(tokenizer, vectors), counted.tokens, sif_a, components)
+
+
+def weighted(
+    table: StaticTable, tokens: np.ndarray, sif_a: float | None, components: int
+) -> StaticTable:
+    """Return a table with SIF weights multiplied in, and common directions removed.
+
+    # Parameters
+
+    table : the tokenizer and vectors `(V, d)`.
+    tokens : how often each token occurs, `(V,)`.
+    sif_a, components : as for `table_of_texts`.
+    """
+    vectors = table.vectors
+    if sif_a is not None:
+        vectors = vectors * sif_weights(tokens, sif_a)[:, None].astype(np.float32)
+    return table.with_vectors(without_common_components(vectors, tokens, components))
+
+
+def table_of_transformer(transformer: Any, tokenizer: Any, dimension: int | None) -> StaticTable:
+    """Return the table of input embeddings of a transformer, cut to principal components.
+
+    # Parameters
+
+    transformer : a model of transformers.
+    tokenizer : its tokenizer, one of the tokenizers library.
+    dimension : the number of principal components; `None` keeps the vectors as they are.
+    """
+    vectors = transformer.get_input_embeddings().weight.detach().float().cpu().numpy()
+    if dimension is not None:
+        vectors = principal_components(vectors, dimension)
+    return StaticTable(tokenizer.backend_tokenizer.to_str(), vectors)
+
+
+def table_of_words(words: list[str], vectors: np.ndarray) -> StaticTable:
+    """Return a table of word vectors `(n, d)`, such as those of GloVe, with a tokenizer of the words.
+
+    Texts are lowercased if all words are. Of a word that comes twice, the first vector is used. The
+    vector of unknown words is 0, the first row of the table.
+    """
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+    row: dict[str, int] = {UNKNOWN: 0}
+    for number, word in enumerate(words, start=1):
+        row.setdefault(word, number)
+    tokenizer = Tokenizer(models.WordLevel(row, unk_token=UNKNOWN))
+    if all(word == word.lower() for word in words):
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens([AddedToken(UNKNOWN, special=True)])
+    table = np.concatenate([np.zeros((1, vectors.shape[1])), vectors]).astype(np.float32)
+    return StaticTable(tokenizer.to_str(), table)
+
+
+def table_of_encoder(
+    embed: Callable[[list[np.ndarray]], np.ndarray], tokenizer: str, dimension: int | None = 256
+) -> StaticTable:
+    """Distil a sentence encoder: its embedding of every token alone, PCA, and Zipf weights.
+
+    This is the method of model2vec (Tulkens & van Dongen, 2024), which takes the order of tokens in
+    the vocabulary for their order by frequency.
+
+    # Parameters
+
+    embed : a function from arrays of token ids to embeddings `(n, d)`.
+    tokenizer : the content of the encoder's `tokenizer.json`.
+    dimension : the number of principal components; `None` keeps all.
+    """
+    rows = _rows(tokenizer)
+    vectors = embed([np.array([token]) for token in range(rows)])
+    if dimension is not None:
+        vectors = principal_components(vectors, min(dimension, vectors.shape[1]))
+    weights = zipf_weights(rows)[:, None].astype(np.float32)
+    return StaticTable(tokenizer, vectors.astype(np.float32) * weights)
+
+
+def token_ids(tokenizer: str, texts: Iterable[str]) -> Iterator[np.ndarray]:
+    """Yield the token ids of each text."""
+    loaded = loaded_tokenizer(tokenizer)
+    block: list[str] = []
+
+    def encoded() -> Iterator[np.ndarray]:
+        for one in loaded.encode_batch_fast(block, add_special_tokens=False):
+            yield np.asarray(one.ids, dtype=np.int32)
+
+    for text in texts:
+        block.append(text)
+        if len(block) == _TEXTS:
+            yield from encoded()
+            block = []
+    yield from encoded()
+
+
+def tokenizer_of_folder(folder: Path) -> str:
+    """Return the `tokenizer.json` of a folder, which may hold a transformer."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise ValueError(f"'{folder}' has no tokenizer.json. Expected a fast tokenizer.")
+    text = file.read_text("utf-8")
+    json.loads(text)
+    return text
+
+
+def _rows(tokenizer: str) -> int:
+    """Return the number of rows that a table needs: one more than the highest token id."""
+    return max(loaded_tokenizer(tokenizer).get_vocab().values(), default=-1) + 1

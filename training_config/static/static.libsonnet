@@ -1,0 +1,25 @@
+// What the recipes of static encoders share: a table of token vectors in place of a transformer.
+//
+//   TRANSFORMER_MODEL   a folder of `declutr static-vectors`, of sentence-transformers
+//                       (StaticEmbedding) or of model2vec.
+//
+// Import it on top of another recipe: (import "../base.libsonnet") + (import "static.libsonnet").
+{
+    masked_language_modeling:: false,
+    token_dropout:: 0.0,
+    learning_rate:: 1e-2,
+    local settings = self,
+
+    model+: {
+        text_field_embedder: {
+            type: "token_embedding_bag",
+            model_name: settings.transformer_model,
+            token_dropout: settings.token_dropout,
+        },
+    },
+    trainer+: {
+        optimizer: { type: "adam", lr: settings.learning_rate },
+        learning_rate_scheduler: { type: "linear_decay", warmup_share: 0.1 },
+        grad_norm: null,
+    },
+}
