@@ -143,9 +143,11 @@ def write_tokenizer(table: StaticTable, folder: Path) -> None:
         for token in (f"[{name.upper()}]", f"<{name}>")
         if token in special
     }
-    _write_json(
-        folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **named}
-    )
+    if named:  # padding is masked, so that any token can stand for it
+        named.setdefault("pad_token", named.get("unk_token", ""))
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+    settings["model_input_names"] = ["input_ids", "attention_mask"]
+    _write_json(folder / "tokenizer_config.json", settings)
     _write_json(folder / SHAPE, {"shape": list(table.vectors.shape)})
 
 

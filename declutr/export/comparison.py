@@ -2,9 +2,10 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,45 @@ class ExportDiffers(ExportError):
         self.comparison = comparison
 
 
+Embed = Callable[[Path, list[str]], np.ndarray]
+"""A function that embeds texts with an exported folder."""
+
+
 def compare(
-    folder: Path, model: Exportable, texts: Sequence[str], expected: np.ndarray, tolerance: float
+    folder: Path,
+    model: Exportable,
+    texts: Sequence[str],
+    expected: np.ndarray,
+    tolerance: float,
+) -> Comparison:
+    """Embed texts with an exported transformer in each tool, and compare; see `compare_ways`."""
+    ways: dict[str, Embed] = {
+        "declutr.Encoder": by_encoder,
+        "transformers": partial(_by_transformers, model),
+        "sentence-transformers": by_sentence_transformers,
+        "onnxruntime": lambda folder, texts: by_onnxruntime(
+            folder, _tokenized(folder, model, texts, "np")
+        ),
+    }
+    return compare_ways(folder, ways, texts, expected, tolerance)
+
+
+def compare_ways(
+    folder: Path,
+    ways: dict[str, Embed],
+    texts: Sequence[str],
+    expected: np.ndarray,
+    tolerance: float,
 ) -> Comparison:
     """Embed texts with an exported folder in each tool, and compare with given embeddings.
+
+    sentence-transformers is left out if it is not installed, and onnxruntime if the folder has no
+    ONNX model.
 
     # Parameters
 
     folder : the exported folder.
-    model : the model that was exported there.
+    ways : the function that embeds with each tool, by its name.
     texts : n texts.
     expected : the embeddings `(n, d)` of the texts by the original model.
     tolerance : the largest allowed difference, as a fraction of `max(1, largest)`; it is only
@@ -136,34 +167,31 @@ def compare(
     """
     largest = float(np.abs(expected).max(initial=0.0))
     found = Comparison(len(texts), largest, tolerance)
-    ways: dict[str, Callable[[Path, Exportable, list[str]], np.ndarray]] = {
-        "declutr.Encoder": _by_encoder,
-        "transformers": _by_transformers,
-    }
-    if importlib.util.find_spec("sentence_transformers"):
-        ways["sentence-transformers"] = _by_sentence_transformers
-    else:
-        found.not_compared["sentence-transformers"] = "not installed"
-    if (folder / FILE).exists():
-        ways["onnxruntime"] = _by_onnxruntime
-    else:
-        found.not_compared["onnxruntime"] = "not exported"
+    missing = {}
+    if not importlib.util.find_spec("sentence_transformers"):
+        missing["sentence-transformers"] = "not installed"
+    if not (folder / FILE).exists():
+        missing["onnxruntime"] = "not exported"
+    found.not_compared = {name: why for name, why in missing.items() if name in ways}
     for name, embed in ways.items():
+        if name in missing:
+            continue
         with torch.inference_mode(), quiet():
-            given = np.asarray(embed(folder, model, list(texts)))
+            given = np.asarray(embed(folder, list(texts)))
         same_shape = given.shape == expected.shape
         difference = np.abs(given - expected).max(initial=0.0) if same_shape else np.nan
         found.differences[name] = float(difference)
     return found
 
 
-def _by_encoder(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
+def by_encoder(folder: Path, texts: list[str]) -> np.ndarray:
+    """Return the embeddings `(n, d)` by `declutr.Encoder`."""
     from declutr.inference.encoder import Encoder
 
     return Encoder(folder, dtype="float32", device="cpu")(texts)
 
 
-def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
+def _by_transformers(model: Exportable, folder: Path, texts: list[str]) -> np.ndarray:
     from transformers import AutoModel
 
     transformer = AutoModel.from_pretrained(
@@ -177,14 +205,16 @@ def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.nd
     return np.concatenate(found)
 
 
-def _by_sentence_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
+def by_sentence_transformers(folder: Path, texts: list[str]) -> np.ndarray:
+    """Return the embeddings `(n, d)` by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     encoder = SentenceTransformer(str(folder), device="cpu")
     return encoder.encode(texts, batch_size=_BATCH, show_progress_bar=False)
 
 
-def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
+def by_onnxruntime(folder: Path, batches: Iterable[Any]) -> np.ndarray:
+    """Return the embeddings `(n, d)` by the ONNX model, of the inputs of each batch of texts."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -192,20 +222,25 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
     options.intra_op_num_threads = torch.get_num_threads()
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=providers)
-    found = [
-        session.run(["sentence_embedding"], dict(inputs))[0]
-        for inputs in _tokenized(folder, model, texts, "np")
-    ]
+    found = [session.run(["sentence_embedding"], dict(inputs))[0] for inputs in batches]
     return np.concatenate(found)
 
 
 def _tokenized(folder: Path, model: Exportable, texts: list[str], kind: str) -> Iterator[Any]:
-    """Yield the inputs of the exported transformer for `texts`, batch by batch."""
+    """Return the inputs of the exported transformer for `texts`, batch by batch."""
+    cut = {} if model.max_length is None else {"truncation": True}
+    # As the code on the model card does.
+    return tokenized(folder, [model.prompts.default + text for text in texts], kind, **cut)
+
+
+def tokenized(folder: Path, texts: list[str], kind: str, **cut: bool) -> Iterator[Any]:
+    """Yield the padded inputs of texts by the tokenizer of a folder, batch by batch.
+
+    `kind` is that of the tensors, `"np"` or `"pt"`.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    cut = {} if model.max_length is None else {"truncation": True}
-    texts = [model.prompts.default + text for text in texts]  # as the code on the model card does
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
         yield tokenizer(batch, padding=True, return_tensors=kind, **cut)

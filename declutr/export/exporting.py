@@ -19,6 +19,12 @@ from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, missing_packages, write_onnx
 from declutr.export.output_place import check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
+from declutr.export.static_export import (
+    compare_static,
+    static_card,
+    static_table,
+    write_static_export,
+)
 from declutr.export.training_record import add_scores, training_record
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
@@ -106,9 +112,12 @@ def export_model(
     say(f"Reading {place}")
     with quiet():
         opened = open_text_model(place, device=torch.device("cpu"), trust=trust)
-        assert isinstance(opened, (TrainedModel, TransformerModel))
-        model = exportable(place, opened, normalize=normalize, whiten=whiten)
-    if not model.plain_white_space:
+        table = static_table(place, opened, normalize=normalize, whiten=whiten)
+        model = None
+        if table is None:
+            assert isinstance(opened, (TrainedModel, TransformerModel))
+            model = exportable(place, opened, normalize=normalize, whiten=whiten)
+    if model is not None and not model.plain_white_space:
         notes.append(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."
@@ -117,16 +126,15 @@ def export_model(
     beside = made_beside(folder)
     try:
         with quiet(), not_told():  # Some reference texts are too long on purpose.
-            say("Writing the transformer, its tokenizer and modules")
-            write_transformer(model, beside)
-            write_modules(model, beside)
-            model.transformer = _without_hooks(beside, model)
-            if with_onnx:
-                say("Writing the ONNX model")
-                write_onnx(model.graph(model.transformer.base_model), beside / FILE)
+            if table is not None:
+                say("Writing the table of token vectors")
+                write_static_export(table, beside, with_onnx)
+            else:
+                assert model is not None
+                _write_all(model, beside, with_onnx, say)
             say("Comparing")
             compared = [*reference_texts(), *own]
-            if not model.plain_white_space:
+            if model is None or not model.plain_white_space:
                 compared = [normalize_whitespace(text) for text in compared]
             with Encoder(
                 place,
@@ -140,16 +148,37 @@ def export_model(
         if scores is not None:
             add_scores(record, Path(scores), place, described)
         with not_told():
-            comparison = compare(beside, model, compared, expected, tolerance)
+            if model is None:
+                comparison = compare_static(beside, compared, expected, tolerance)
+            else:
+                comparison = compare(beside, model, compared, expected, tolerance)
         if comparison.failed:
-            raise ExportDiffers(_differs(model, comparison), comparison)
-        card = model_card(folder.name, model, record, comparison, with_onnx)
+            whitened = opened.whitening is not None and whiten
+            raise ExportDiffers(_differs(whitened, comparison), comparison)
+        if table is not None:
+            card = static_card(folder.name, table, comparison, with_onnx)
+        else:
+            assert model is not None
+            card = model_card(folder.name, model, record, comparison, with_onnx)
         (beside / "README.md").write_text(card, encoding="utf-8")
         use_umask([beside, *beside.rglob("*")])
         move(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Exported(folder, comparison, notes)
+
+
+def _write_all(
+    model: Exportable, folder: Path, with_onnx: bool, say: Callable[[str], None]
+) -> None:
+    """Write a transformer with its tokenizer and modules, and the ONNX model if it is wanted."""
+    say("Writing the transformer, its tokenizer and modules")
+    write_transformer(model, folder)
+    write_modules(model, folder)
+    model.transformer = _without_hooks(folder, model)
+    if with_onnx:
+        say("Writing the ONNX model")
+        write_onnx(model.graph(model.transformer.base_model), folder / FILE)
 
 
 def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
@@ -181,12 +210,12 @@ def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
     return False, [f"No ONNX model: {how}"]
 
 
-def _differs(model: Exportable, comparison: Comparison) -> str:
+def _differs(whitened: bool, comparison: Comparison) -> str:
     hint = (
         " Whitening makes directions loud in which embeddings hardly differ, and their rounding "
         "with them: keep fewer dimensions (`declutr whiten --dimension K`), or export without it "
         "(--no-whitening)."
-        if model.whitened
+        if whitened
         else ""
     )
     return (

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from declutr.archives import is_transformer
+from declutr.archives.static_folder import is_static
 from declutr.bridge.deferral import garbage
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
@@ -61,6 +62,12 @@ def open_text_model(
 
         if overrides:
             raise EncoderError(f"overrides are for archives; '{place}' is a transformer.")
+        if is_static(Path(place)):
+            from declutr.inference.static_model import StaticModel
+
+            if pooling:
+                raise EncoderError(f"pooling is for transformers; '{place}' is a static encoder.")
+            return StaticModel(place, device=device)
         return TransformerModel(
             place, device=device, pooling=pooling, revision=revision, trust=trust
         )

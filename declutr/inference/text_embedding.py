@@ -110,6 +110,10 @@ class TextEmbedding:
         batch_size : the largest number of texts of a batch; `None` for no such limit.
         done : called after each batch with the number of texts that it finished.
         """
+        whole = self._model.embed_texts
+        if whole is not None and self._limit is None:
+            done(len(texts))
+            return self._finished(whole(texts, prompt))
         tokens = self._model.tokenize(texts, prompt)
         pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
         self.truncated_texts += truncated

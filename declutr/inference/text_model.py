@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from declutr.inference import EncoderError
 
 if TYPE_CHECKING:  # encoders without a model, such as word vectors, need not wait for torch
+    import numpy as np
     import torch
 
     from declutr.inference.fitted_map import FittedMap
@@ -147,6 +148,9 @@ class TextModel(ABC):
 
     whitening: FittedMap | None = None
     """The whitening or flow that is stored with the model; `None` if there is none."""
+
+    embed_texts: Callable[[list[str], str], np.ndarray] | None = None
+    """A method of models that embed whole texts of any length at once: of texts and a prompt."""
 
     prompts = Prompts()
     """The prompts of the model. `tokenize` adds the prompt that its caller chose from them."""

@@ -1,0 +1,145 @@
+"""The export of static encoders: a table of token vectors, as sentence-transformers has it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from declutr.archives.static_folder import StaticTable, write_static
+from declutr.export.comparison import (
+    Comparison,
+    by_encoder,
+    by_onnxruntime,
+    by_sentence_transformers,
+    compare_ways,
+    tokenized,
+)
+from declutr.export.exportable import ExportError
+from declutr.export.onnx_model import FILE, write_onnx
+from declutr.inference.static_model import StaticModel
+from declutr.inference.text_model import TextModel
+from declutr.inference.trained_model import TrainedModel
+from declutr.inference.whitening import Whitening
+from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
+
+
+class StaticGraph(torch.nn.Module):
+    """A module from token ids `(n, length)` to the means of their vectors, for tracing."""
+
+    inputs = ("input_ids", "attention_mask")
+
+    def __init__(self, table: StaticTable) -> None:
+        super().__init__()
+        vectors = torch.from_numpy(table.vectors)
+        self.table = torch.nn.Embedding.from_pretrained(vectors)
+        self.normalizes = table.normalizes
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Return embeddings `(n, d)`; that of a text without tokens is 0."""
+        mask = attention_mask.unsqueeze(-1).to(self.table.weight.dtype)
+        means = (self.table(input_ids) * mask).sum(1) / mask.sum(1).clamp_min(1)
+        return torch.nn.functional.normalize(means, dim=1) if self.normalizes else means
+
+
+def static_table(
+    place: str, model: TextModel, *, normalize: bool, whiten: bool
+) -> StaticTable | None:
+    """Return the table by which a model embeds texts; `None` if it is no static encoder.
+
+    # Parameters
+
+    place : the path of the model, for messages.
+    model : the model that was opened from there.
+    normalize : whether to scale embeddings to length 1 even if the model does not.
+    whiten : whether to apply the whitening stored with the model, if there is one. It is a linear
+        map of means, and so of each vector. A text without tokens stays 0.
+
+    # Raises
+
+    `ExportError` : if the model does not pool by the plain mean, or has a flow.
+    """
+    if isinstance(model, StaticModel):
+        table = StaticTable(model.tokenizer, model.vectors, model.normalizes)
+    elif isinstance(model, TrainedModel) and isinstance(
+        embedder := model.model._text_field_embedder, TokenEmbeddingBag
+    ):
+        if len(model.model.embedders) > 1 or model.codec is None:
+            raise ExportError(
+                f"'{place}' has two encoders, or a reader with another tokenizer than its table; "
+                "expected one token_embedding_bag and the tokenizer of its folder."
+            )
+        if not isinstance(model.model._seq2vec_encoder, MeanOfBag):
+            raise ExportError(
+                f"'{place}' pools token vectors by {type(model.model._seq2vec_encoder).__name__}, "
+                "which a StaticEmbedding does not. Train without seq2vec_encoder."
+            )
+        vectors = embedder.folded().detach().float().cpu().numpy()
+        table = StaticTable(model.codec._tokenizer.backend_tokenizer.to_str(), vectors)
+    else:
+        return None
+    if whiten and model.whitening is not None:
+        if not isinstance(model.whitening, Whitening):
+            raise ExportError(
+                f"'{place}' has a flow, which no table can hold. Fit a linear whitening instead "
+                "(`declutr whiten`), or export it without (--no-whitening)."
+            )
+        table = table.with_vectors(model.whitening.transform(table.vectors).astype(np.float32))
+    table.normalizes = table.normalizes or normalize
+    return table
+
+
+def write_static_export(table: StaticTable, folder: Path, with_onnx: bool) -> None:
+    """Write the files of sentence-transformers, and the ONNX model if it is wanted."""
+    write_static(table, folder)
+    if with_onnx:
+        write_onnx(StaticGraph(table), folder / FILE)
+
+
+def compare_static(
+    folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
+) -> Comparison:
+    """Embed texts with an exported table in each tool, and compare with given embeddings."""
+    ways = {
+        "declutr.Encoder": by_encoder,
+        "sentence-transformers": by_sentence_transformers,
+        "onnxruntime": lambda place, some: by_onnxruntime(place, tokenized(place, some, "np")),
+    }
+    return compare_ways(folder, ways, texts, expected, tolerance)
+
+
+def static_card(name: str, table: StaticTable, comparison: Comparison, onnx: bool) -> str:
+    """Return the text of README.md for an exported table, in Markdown with a YAML header."""
+    rows, width = table.vectors.shape
+    tags = ["sentence-transformers", "sentence-similarity", "static-embeddings"]
+    listed = "\n".join(f"- {tag}" for tag in [*tags, *(["onnx"] if onnx else []), "declutr"])
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+{listed}
+---
+
+# {name}
+
+A static encoder, exported by declutr: the embedding of a text is the mean of the vectors of its
+tokens, {width} wide{", scaled to length 1" if table.normalizes else ""}. It has {rows:,} vectors and
+no transformer, so that it embeds on a CPU in a fraction of the time; word order does not count.
+
+```python
+from declutr import Encoder
+
+encoder = Encoder("path/to/this/folder")
+embeddings = encoder(["A sentence.", "Another one."])  # (2, {width})
+```
+
+sentence-transformers (release 3.2 or later) opens the same folder:
+`SentenceTransformer("path/to/this/folder").encode([...])`.
+
+## What was compared
+
+{comparison.texts} texts were embedded by each tool after writing. The largest differences from the
+model that this was exported from (allowed: {comparison.limit:.1e}):
+
+{comparison.table()}
+"""
