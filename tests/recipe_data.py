@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from allennlp.common import Params
 
+from declutr.archives.static_folder import write_static
 from declutr.corpus.text_pairs import NLI_CLASSES
+from declutr.static_vectors.first_tables import table_of_texts
 from tests.conftest import make_documents
 from tests.evaluation.tasks.data_files import write_benchmark, write_sick
 
@@ -64,6 +66,9 @@ class RecipeData:
             for document in [*documents, *documents[::-1]]
         ]
         self._lines("documents.txt", documents)
+        self._static = folder / "static"
+        table = table_of_texts(lambda: documents, vocabulary=400, dimension=_WIDTH)
+        write_static(table, self._static)
         rows = list(self._sentences[: INSTANCES + 4])
         for place in (33, 22, 11):
             rows.insert(place, "")
@@ -80,7 +85,8 @@ class RecipeData:
 
     def small(self, recipe: Path, **trainer: Any) -> dict[str, Any]:
         """The recipe for these data and a tiny transformer."""
-        config = Params.from_file(str(recipe)).as_dict(quiet=True)
+        static = {"TRANSFORMER_MODEL": str(self._static)} if recipe.parent.name == "static" else {}
+        config = Params.from_file(str(recipe), ext_vars=static).as_dict(quiet=True)
         head = config["model"].get("head", {})
         pooler = config["model"].get("seq2vec_encoder") or {}
         own = 2 * _SIZES["hidden_size"] if "encoder" in pooler else _WIDTH

@@ -20,7 +20,7 @@ ROOMS = [
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
-    *("inference", "search", "export"),
+    *("inference", "search", "export", "static_vectors"),
     "plugin",
     *("runs", "commands"),
     *("quickstart", "__init__", "__main__"),

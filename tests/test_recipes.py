@@ -40,7 +40,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
     *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
-    "labelled/uda",
+    *("labelled/uda", "static/static_declutr"),
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
@@ -101,7 +101,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
-        *("cpc", "cutoff_classifier", "uda"),
+        *("cpc", "cutoff_classifier", "uda", "static_declutr"),
         *("contrastive_tension", "contrastive_tension_in_batch", "deep_cluster"),
     }
 

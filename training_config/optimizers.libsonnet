@@ -86,4 +86,9 @@ local spared = [[["@norms_and_biases"], { weight_decay: 0.0 }]];
             factors: [1.0, 0.8, 0.6, 0.4, 0.2],
         },
     },
+
+    // Tables of token vectors: no public code. The `Trainer`'s AdamW, with a warm-up.
+    static: self.trainer {
+        learning_rate_scheduler: { type: "linear_decay", warmup_share: 0.1 },
+    },
 }

@@ -21,7 +21,9 @@ SHAPE = "static_embedding.json"
 _STATIC = "StaticEmbedding"
 _MODULE = f"sentence_transformers.models.{_STATIC}"
 _NORMALIZE = "sentence_transformers.models.Normalize"
-_OURS, _OF_MODEL2VEC = "embedding.weight", "embeddings"
+_OURS, _OF_MODEL2VEC, _ROUNDED = "embedding.weight", "embeddings", "embedding.int8"
+_NAMES = (_OURS, _OF_MODEL2VEC, _ROUNDED)
+_SCALE = "embedding.scale"
 DTYPES = ("float32", "float16", "int8")
 """The number formats in which a table can be stored."""
 
@@ -109,8 +111,8 @@ def write_static(table: StaticTable, folder: Path, dtype: str = "float32") -> No
 
     table : the tokenizer and the vectors.
     folder : the folder, which is created.
-    dtype : one of `DTYPES`. `int8` rounds each dimension to 255 steps between its extremes; only
-        this package and model2vec read the scales.
+    dtype : one of `DTYPES`. `int8` rounds each dimension to 255 steps between its extremes; this
+        package alone reads it.
     """
     from safetensors.numpy import save_file
 
@@ -200,15 +202,15 @@ def _vectors(file: Path) -> np.ndarray:
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:
         raise StaticFolderError(f"'{file}' cannot be read: {error}. Copy it anew.") from error
-    table = tensors.get(_OURS, tensors.get(_OF_MODEL2VEC))
+    table = next((tensors[name] for name in _NAMES if name in tensors), None)
     if table is None or table.ndim != 2:
         raise StaticFolderError(
             f"'{file}' holds {', '.join(sorted(tensors)) or 'nothing'}; expected a table "
-            f"{_OURS} or {_OF_MODEL2VEC} of two dimensions."
+            f"{' or '.join(_NAMES)} of two dimensions."
         )
     vectors = table.astype(np.float32)
-    if "scale" in tensors:
-        vectors *= tensors["scale"].astype(np.float32)
+    if _SCALE in tensors:
+        vectors *= tensors[_SCALE]
     if "mapping" in tensors:
         vectors = vectors[tensors["mapping"]]
     if "weights" in tensors:
@@ -223,7 +225,7 @@ def _stored(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
         return {_OURS: np.ascontiguousarray(vectors, dtype=dtype)}
     scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
     scale[scale == 0] = 1
-    return {_OURS: np.rint(vectors / scale).astype(np.int8), "scale": scale}
+    return {_ROUNDED: np.rint(vectors / scale).astype(np.int8), _SCALE: scale}
 
 
 def _write_json(file: Path, value: Any) -> None:

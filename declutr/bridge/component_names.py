@@ -18,6 +18,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "sample-spans": "declutr.commands.sample_spans:SampleSpans",
         "search": "declutr.commands.search:Search",
         "split-sentences": "declutr.commands.split_sentences:SplitSentences",
+        "static-vectors": "declutr.commands.static_vectors:StaticVectors",
         "whiten": "declutr.commands.whiten:Whiten",
     },
     "allennlp.data.data_loaders.data_loader:DataLoader": {

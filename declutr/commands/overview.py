@@ -21,6 +21,7 @@ OF_MODELS = {
     "sample-spans": "look at spans",
     "search": "search lines by meaning",
     "split-sentences": "split documents into sentences",
+    "static-vectors": "make the first vectors of a static encoder",
     "whiten": "fit a whitening and store it with a model",
 }
 """The commands that this package registers with AllenNLP, each with one line on what it does."""

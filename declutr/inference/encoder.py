@@ -116,6 +116,8 @@ class Encoder:
         # limits and prompts only, which needs no GPU.
         here = torch.device("cpu") if len(devices) > 1 else devices[0]
         self._model = open_text_model(self._place, device=here, **opening)
+        if self._model.only_float32:
+            embedding["dtype"] = "float32"
         self.num_parameters = sum(p.numel() for p in self._model.linear_part.parameters())
         """The number of parameters that token embeddings are computed with, without any heads."""
         self.prompts = self._model.prompts

@@ -31,6 +31,8 @@ class StaticModel(TextModel):
     `EncoderError` : the folder holds no static encoder.
     """
 
+    only_float32 = True
+
     def __init__(self, place: str, *, device: torch.device) -> None:
         if device.type != "cpu":
             raise EncoderError(

@@ -137,6 +137,9 @@ class TextModel(ABC):
     special_tokens: int = 0
     """The number of special tokens that `embed` adds to each text."""
 
+    only_float32 = False
+    """Whether it looks vectors up and computes no products that another dtype would speed up."""
+
     keeps_end = False
     """Whether truncation keeps the end of a text (its tokenizer has `truncation_side` left)."""
 

@@ -21,6 +21,7 @@ from declutr.inference import EncoderError
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.text_model import TextModel
 from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.modules.token_embedding_bag import TokenEmbeddingBag
 from declutr.system import loggers_at
 from declutr.system.host_memory import to_device
 
@@ -104,6 +105,7 @@ class TrainedModel(TextModel):
             else embedder
             for embedder in self.model.embedders
         ]
+        self.only_float32 = all(isinstance(part, TokenEmbeddingBag) for part in parts)
         self.linear_part = parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
         self._content = _content(place)
 

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from declutr.recipes import SUFFIX, recipe_names, recipes_folder
 
 _HAVE, _WANT = "// I have: ", "// I want: "
-_FOLDERS = ("", "untrained", "sentences", "labelled", "with_evaluation", "reclaim")  # in tables
+_FOLDERS = (  # in the order of tables
+    *("", "static", "untrained", "sentences", "labelled", "with_evaluation", "reclaim"),
+)
 _README = """\
 # Recipes
 
@@ -22,8 +24,8 @@ prints it), `declutr train` a name, too. The table is made of the first lines of
     declutr recipes list --markdown > training_config/README.md
 
 What recipes share is in `base.libsonnet`, `sentences/sentences.libsonnet`,
-`labelled/sbert.libsonnet` and `reclaim/reclaim.libsonnet`; optimizers and schedules are in
-`optimizers.libsonnet`. Files that begin with `// Moved to` keep the paths of release 1.9 until 3.0.
+`labelled/sbert.libsonnet`, `static/static.libsonnet` and `reclaim/reclaim.libsonnet`; optimizers and
+schedules are in `optimizers.libsonnet`. Files that begin with `// Moved to` keep the paths of release 1.9 until 3.0.
 """
 
 

@@ -7,7 +7,8 @@
 {
     masked_language_modeling:: false,
     token_dropout:: 0.0,
-    learning_rate:: 1e-2,
+    learning_rate:: 1e-2,  // of a table: a token is in few texts, and its vector moves in few steps
+    optimizer:: (import "../optimizers.libsonnet").static,
     local settings = self,
 
     model+: {
@@ -17,9 +18,5 @@
             token_dropout: settings.token_dropout,
         },
     },
-    trainer+: {
-        optimizer: { type: "adam", lr: settings.learning_rate },
-        learning_rate_scheduler: { type: "linear_decay", warmup_share: 0.1 },
-        grad_norm: null,
-    },
+    trainer+: { grad_norm: null },
 }

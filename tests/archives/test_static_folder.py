@@ -1,0 +1,117 @@
+"""Tests of the files of static encoders, and of the token ids of texts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from declutr.archives.static_folder import (
+    SHAPE,
+    WEIGHTS,
+    StaticFolderError,
+    StaticTable,
+    is_static,
+    loaded_tokenizer,
+    read_static,
+    stored_shape,
+    write_static,
+    write_tokenizer,
+)
+from declutr.archives.word_ids import WordIds
+from declutr.static_vectors.tokenizers import trained_word_pieces
+from tests.conftest import make_documents
+
+TOKENIZER = trained_word_pieces(lambda: make_documents(5, 200), 300)
+ROWS = loaded_tokenizer(TOKENIZER).get_vocab_size()
+VECTORS = np.random.default_rng(0).standard_normal((ROWS, 8)).astype(np.float32)
+TABLE = StaticTable(TOKENIZER, VECTORS)
+ODD = "\t\n\x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000\u0301\u200b\ufeffΣİß中"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("float32", 0), ("float16", 2e-3), ("int8", 0.02)]
+)
+def test_a_table_is_read_as_it_was_written(tmp_path: Path, dtype: str, largest: float) -> None:
+    write_static(StaticTable(TOKENIZER, VECTORS, normalizes=True), tmp_path, dtype)
+    found = read_static(tmp_path)
+    assert is_static(tmp_path) and found.normalizes and stored_shape(tmp_path) == (ROWS, 8)
+    assert found.vectors.dtype == np.float32
+    assert np.abs(found.vectors - VECTORS).max() <= largest
+    with pytest.raises(StaticFolderError, match="dtype of float32, float16, int8, got 'int4'"):
+        write_static(TABLE, tmp_path, "int4")
+
+
+def test_folders_of_model2vec_are_read(tmp_path: Path) -> None:
+    """Rows are those of `mapping`, times `weights`."""
+    (tmp_path / "tokenizer.json").write_text(TOKENIZER)
+    (tmp_path / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
+    mapping = np.arange(ROWS) % 5
+    weights = np.linspace(0, 1, ROWS)
+    tensors = {"embeddings": VECTORS[:5].astype(np.float16), "mapping": mapping, "weights": weights}
+    save_file(tensors, tmp_path / WEIGHTS)
+    found = read_static(tmp_path)
+    assert found.normalizes
+    expected = VECTORS[:5].astype(np.float16)[mapping] * weights[:, None]
+    assert np.allclose(found.vectors, expected, atol=1e-6)
+
+
+def test_the_tokenizer_alone_tells_the_shape_of_its_table(tmp_path: Path) -> None:
+    write_tokenizer(TABLE, tmp_path)
+    assert stored_shape(tmp_path) == (ROWS, 8) and not is_static(tmp_path)
+    (tmp_path / SHAPE).write_text("{}")
+    with pytest.raises(StaticFolderError, match="holds no shape"):
+        stored_shape(tmp_path)
+
+
+def test_transformers_loads_the_tokenizer_without_special_tokens(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    write_static(TABLE, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    text = "kalo mitu zzz"
+    expected = loaded_tokenizer(TOKENIZER).encode(text, add_special_tokens=False).ids
+    assert tokenizer(text)["input_ids"] == expected
+    assert list(tokenizer([text, "ka"], padding=True)) == ["input_ids", "attention_mask"]
+
+
+def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(StaticFolderError, match="holds no static encoder"):
+        read_static(tmp_path)
+    write_static(TABLE, tmp_path)
+    save_file({"other": VECTORS}, tmp_path / WEIGHTS)
+    with pytest.raises(StaticFolderError, match="holds other; expected a table embedding.weight"):
+        read_static(tmp_path)
+    (tmp_path / WEIGHTS).write_bytes(b"broken")
+    with pytest.raises(StaticFolderError, match="cannot be read"):
+        read_static(tmp_path)
+    write_static(TABLE.with_vectors(VECTORS[:-3]), tmp_path)
+    with pytest.raises(StaticFolderError, match=f"has {ROWS - 3} vectors.*ids up to {ROWS - 1}"):
+        read_static(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(StaticFolderError, match="has no tokenizer.json"):
+        read_static(tmp_path)
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "../x"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert not is_static(tmp_path)  # a folder outside
+
+
+@given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from(ODD + " [UNK]ka"))), max_size=4))
+def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
+    ids = WordIds(TOKENIZER)
+    assert ids.by_words
+    texts = [text.encode("utf-8", "ignore").decode() for text in texts]
+    whole = loaded_tokenizer(TOKENIZER)
+    expected = [whole.encode(text, add_special_tokens=False).ids for text in texts]
+    assert ids.of(texts) == expected == ids.of(texts)
+
+
+def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:
+    text = (checkpoint / "tokenizer.json").read_text()
+    ids = WordIds(text)
+    assert not ids.by_words
+    expected = loaded_tokenizer(text).encode("ka  lo", add_special_tokens=False).ids
+    assert ids.of(["ka  lo"]) == [expected]
