@@ -29,7 +29,7 @@ DTYPES = ("float32", "float16", "int8")
 
 
 class StaticFolderError(ValueError):
-    """Raised for a folder that is not a complete static encoder, or for a table of another shape."""
+    """Raised for a folder that is no complete static encoder, or for a table of another shape."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class StaticTable:
 
 
 def is_static(place: Path) -> bool:
-    """Return whether a folder holds a static encoder of this package or of the tools named above."""
+    """Return whether a folder holds a static encoder, of this package or of the tools above."""
     return place.is_dir() and _folder_of_table(place) is not None
 
 

@@ -1,8 +1,8 @@
 """Token ids of texts, by a tokenizer that is asked about each different word once.
 
 Most of the time that a static encoder takes is spent by its tokenizer. Tokenizers of BERT's kind
-treat each word between white space alone, so that the ids of a text are those of its words, and most
-words of a text have been met before.
+treat each word between white space alone, so that the ids of a text are those of its words, and
+most words of a text have been met before.
 """
 
 import json

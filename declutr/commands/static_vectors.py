@@ -39,11 +39,13 @@ class StaticVectors(Command):
 --method words        SOURCE is a file of word vectors in the format of GloVe or fastText.
 --method transformer  SOURCE is a transformer, of which the table of input embeddings is taken.
 --method distil       SOURCE is a sentence encoder (any that Encoder opens, with a tokenizer of word
-                      pieces): its embedding of every token alone, PCA and Zipf weights, as model2vec.
+                      pieces): its embedding of every token alone, PCA and Zipf weights, as in
+                      model2vec.
 --method random       random vectors, with a tokenizer that is trained on the texts SOURCE.
 
   declutr static-vectors docs.txt -o start
-  TRANSFORMER_MODEL=start declutr train static_declutr -s output -o '{"train_data_path": "docs.txt"}'"""
+  export TRANSFORMER_MODEL=start
+  declutr train static_declutr -s output -o '{"train_data_path": "docs.txt"}'"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -55,7 +57,9 @@ class StaticVectors(Command):
         add("--tokenizer", metavar="FOLDER", help="take the tokenizer.json there instead")
         add("--window", metavar="N", type=int, help="texts: largest distance of a pair (5)")
         add("--sif", metavar="A", type=float, default=1e-3, help="texts: weights a/(a+p); 0: none")
-        add("--components", metavar="N", type=int, default=0, help="texts: directions to remove (0)")
+        add(
+            "--components", metavar="N", type=int, default=0, help="texts: directions to remove (0)"
+        )
         add("--seed", type=int, default=0, help="of random numbers (0)")
         add("--dtype", choices=("float32", "float16", "int8"), default="float32", help="on disk")
         add("--overwrite", action="store_true", help="replace a static encoder that is there")
@@ -183,7 +187,9 @@ def _distilled(args: argparse.Namespace) -> StaticTable:
     place = args.source[0]
     encoder = Encoder(place, dtype="float32")
     model: Any = encoder._model
-    tokenizer = getattr(model, "tokenizer", None) or getattr(model.codec, "_tokenizer", None)
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        tokenizer = getattr(getattr(model, "codec", None), "_tokenizer", None)
     _require_fast(tokenizer, place)
 
     def embed(tokens: list[np.ndarray]) -> np.ndarray:

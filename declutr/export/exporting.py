@@ -117,7 +117,7 @@ def export_model(
         if table is None:
             assert isinstance(opened, (TrainedModel, TransformerModel))
             model = exportable(place, opened, normalize=normalize, whiten=whiten)
-    if model is not None and not model.plain_white_space:
+    if model is None or not model.plain_white_space:
         notes.append(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."

@@ -65,7 +65,7 @@ def missing_packages() -> list[str]:
     return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 
-def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
+def write_onnx(graph: torch.nn.Module, file: Path) -> None:
     """Write an ONNX model that takes any number of texts of any length.
 
     Its inputs are int64 tensors `(n, length)`, its output is `sentence_embedding`, `(n, d)` in
@@ -73,7 +73,8 @@ def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
 
     # Parameters
 
-    graph : the module to trace; it is put into evaluation mode.
+    graph : the module to trace, whose `inputs` are the names of its arguments; it is put into
+        evaluation mode.
     file : the path to write; weights of more than 2 GB are written to separate files beside it.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,8 @@ def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
         "attention_mask": mask,
         "token_type_ids": torch.zeros(shape, dtype=torch.long),
     }
-    axes: dict[str, Any] = {name: {0: "texts", 1: "tokens"} for name in graph.inputs}
+    inputs: Any = graph.inputs
+    axes: dict[str, Any] = {name: {0: "texts", 1: "tokens"} for name in inputs}
     with warnings.catch_warnings(), torch.no_grad():
         # Tracing warns of shapes that could become constants. The comparison with the original
         # model shows whether any does.
@@ -96,9 +98,9 @@ def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
         # needs onnxscript.
         torch.onnx.export(
             graph.eval(),
-            tuple(example[name] for name in graph.inputs),
+            tuple(example[name] for name in inputs),
             str(file),
-            input_names=list(graph.inputs),
+            input_names=list(inputs),
             output_names=["sentence_embedding"],
             dynamic_axes=axes | {"sentence_embedding": {0: "texts"}},
             opset_version=_OPSET,

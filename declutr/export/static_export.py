@@ -111,6 +111,7 @@ def compare_static(
 def static_card(name: str, table: StaticTable, comparison: Comparison, onnx: bool) -> str:
     """Return the text of README.md for an exported table, in Markdown with a YAML header."""
     rows, width = table.vectors.shape
+    scaled = ", scaled to length 1" if table.normalizes else ""
     tags = ["sentence-transformers", "sentence-similarity", "static-embeddings"]
     listed = "\n".join(f"- {tag}" for tag in [*tags, *(["onnx"] if onnx else []), "declutr"])
     return f"""---
@@ -123,8 +124,7 @@ tags:
 # {name}
 
 A static encoder, exported by declutr: the embedding of a text is the mean of the vectors of its
-tokens, {width} wide{", scaled to length 1" if table.normalizes else ""}. It has {rows:,} vectors and
-no transformer, so that it embeds on a CPU in a fraction of the time; word order does not count.
+tokens, {width} wide{scaled}. It has {rows:,} vectors and no transformer, so that it embeds on a CPU in a fraction of the time; word order does not count.
 
 ```python
 from declutr import Encoder

@@ -24,8 +24,8 @@ class TokenEmbeddingBag(TextFieldEmbedder):
 
     # Parameters
 
-    model_name : a folder that `declutr static-vectors`, sentence-transformers (`StaticEmbedding`) or
-        model2vec wrote. The tokenizer and the indexer of the reader, of type
+    model_name : a folder that `declutr static-vectors`, sentence-transformers (`StaticEmbedding`)
+        or model2vec wrote. The tokenizer and the indexer of the reader, of type
         "pretrained_transformer", take the same folder.
     token_dropout : the probability that a token is left out of its text in training, which makes
         two different views of the same text. If all are left out, its embedding is 0.
@@ -100,11 +100,9 @@ class TokenEmbeddingBag(TextFieldEmbedder):
         )
         return sums / lengths.clamp_min(1).unsqueeze(1)
 
-    def _tokens(
-        self, texts: TextFieldTensors
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _tokens(self, texts: TextFieldTensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the ids of texts, which of them count, and which are no padding: `(N, L)` each."""
-        mask = get_text_field_mask(texts)
+        mask: torch.Tensor = get_text_field_mask(texts)
         found = [ids for _, ids in indexed_ids(texts)]
         if len(found) != 1 or found[0].shape != mask.shape:
             raise ConfigurationError(
@@ -125,7 +123,7 @@ class TokenEmbeddingBag(TextFieldEmbedder):
 
 @Seq2VecEncoder.register("token_embedding_bag")
 class MeanOfBag(Seq2VecEncoder):
-    """The mean over the tokens of a text, which a `TokenEmbeddingBag` computes without their vectors.
+    """The mean over the tokens of a text, computed by a `TokenEmbeddingBag` without their vectors.
 
     # Parameters
 

@@ -24,8 +24,9 @@ prints it), `declutr train` a name, too. The table is made of the first lines of
     declutr recipes list --markdown > training_config/README.md
 
 What recipes share is in `base.libsonnet`, `sentences/sentences.libsonnet`,
-`labelled/sbert.libsonnet`, `static/static.libsonnet` and `reclaim/reclaim.libsonnet`; optimizers and
-schedules are in `optimizers.libsonnet`. Files that begin with `// Moved to` keep the paths of release 1.9 until 3.0.
+`labelled/sbert.libsonnet`, `static/static.libsonnet` and `reclaim/reclaim.libsonnet`; optimizers
+and schedules are in `optimizers.libsonnet`. Files that begin with `// Moved to` keep the paths of
+release 1.9 until 3.0.
 """
 
 

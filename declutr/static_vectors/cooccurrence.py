@@ -72,7 +72,9 @@ class Cooccurrences:
         logger.info("Pairs that count at most %.2f are left out, to bound memory.", threshold)
 
 
-def ppmi(counts: sparse.csr_matrix, smoothing: float = 0.75, shift: float = 1.0) -> sparse.csr_matrix:
+def ppmi(
+    counts: sparse.csr_matrix, smoothing: float = 0.75, shift: float = 1.0
+) -> sparse.csr_matrix:
     """Return the positive pointwise mutual information `(V, V)` of counts `(V, V)`.
 
     `max(0, log(p(w, c) / (p(w) p_s(c))) - log(shift))`, with p_s proportional to the counts of a
@@ -119,9 +121,7 @@ def singular_vectors(
     return (left * values**power).astype(np.float32)
 
 
-def _blocks(
-    documents: Iterable[np.ndarray], size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(documents: Iterable[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the ids of about `size` tokens at a time, and the number of the document of each."""
     held: list[np.ndarray] = []
     count = 0

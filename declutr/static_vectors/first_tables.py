@@ -104,7 +104,7 @@ def table_of_transformer(transformer: Any, tokenizer: Any, dimension: int | None
 
 
 def table_of_words(words: list[str], vectors: np.ndarray) -> StaticTable:
-    """Return a table of word vectors `(n, d)`, such as those of GloVe, with a tokenizer of the words.
+    """Return a table of word vectors `(n, d)`, such as those of GloVe, with their tokenizer.
 
     Texts are lowercased if all words are. Of a word that comes twice, the first vector is used. The
     vector of unknown words is 0, the first row of the table.

@@ -30,9 +30,7 @@ def zipf_weights(tokens: int, a: float = 1e-4) -> np.ndarray:
     return a / (a + ranks / ranks.sum())
 
 
-def without_common_components(
-    vectors: np.ndarray, weights: np.ndarray, number: int
-) -> np.ndarray:
+def without_common_components(vectors: np.ndarray, weights: np.ndarray, number: int) -> np.ndarray:
     """Return vectors `(V, d)` without their projections on the first common directions.
 
     # Parameters

@@ -32,9 +32,7 @@ TABLE = StaticTable(TOKENIZER, VECTORS)
 ODD = "\t\n\x0b\x0c\x1c\x1f\x85\xa0\u1680\u2003\u2028\u3000\u0301\u200b\ufeffΣİß中"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "largest"), [("float32", 0), ("float16", 2e-3), ("int8", 0.02)]
-)
+@pytest.mark.parametrize(("dtype", "largest"), [("float32", 0), ("float16", 2e-3), ("int8", 0.02)])
 def test_a_table_is_read_as_it_was_written(tmp_path: Path, dtype: str, largest: float) -> None:
     write_static(StaticTable(TOKENIZER, VECTORS, normalizes=True), tmp_path, dtype)
     found = read_static(tmp_path)
@@ -83,7 +81,7 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
         read_static(tmp_path)
     write_static(TABLE, tmp_path)
     save_file({"other": VECTORS}, tmp_path / WEIGHTS)
-    with pytest.raises(StaticFolderError, match="holds other; expected a table embedding.weight"):
+    with pytest.raises(StaticFolderError, match="holds other; expected a table embedding"):
         read_static(tmp_path)
     (tmp_path / WEIGHTS).write_bytes(b"broken")
     with pytest.raises(StaticFolderError, match="cannot be read"):
@@ -92,7 +90,7 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(StaticFolderError, match=f"has {ROWS - 3} vectors.*ids up to {ROWS - 1}"):
         read_static(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(StaticFolderError, match="has no tokenizer.json"):
+    with pytest.raises(StaticFolderError, match=r"has no tokenizer.json"):
         read_static(tmp_path)
     modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "../x"}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))

@@ -1,4 +1,4 @@
-"""Tests of the bag of token vectors: its means, gradients, dropout, factors and sparse gradients."""
+"""Tests of the bag of token vectors: its means, gradients, dropout and factors."""
 
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,9 @@ def test_the_model_pools_by_the_bag_unless_it_is_given_a_pooler(folder: Path) ->
     from declutr.objectives import Objective
 
     parts: Any = {"vocab": Vocabulary(), "loss": Objective.from_params(Params(loss))}
-    models = DeCLUTR(text_field_embedder=bag, **parts), DeCLUTR(
-        text_field_embedder=bag, seq2vec_encoder=pooler, **parts
+    models = (
+        DeCLUTR(text_field_embedder=bag, **parts),
+        DeCLUTR(text_field_embedder=bag, seq2vec_encoder=pooler, **parts),
     )
     given, by_bag = (model.eval().embed(TEXTS) for model in models[::-1])
     assert isinstance(models[0]._seq2vec_encoder, MeanOfBag)
