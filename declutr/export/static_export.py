@@ -124,7 +124,8 @@ tags:
 # {name}
 
 A static encoder, exported by declutr: the embedding of a text is the mean of the vectors of its
-tokens, {width} wide{scaled}. It has {rows:,} vectors and no transformer, so that it embeds on a CPU in a fraction of the time; word order does not count.
+tokens, {width} wide{scaled}. It has {rows:,} vectors and no
+transformer, so that it embeds on a CPU in a fraction of the time; word order does not count.
 
 ```python
 from declutr import Encoder
