@@ -115,7 +115,7 @@ class Critic(nn.Module):
     def _layers(self) -> list[nn.Linear]:
         return [self.u_map, self.v_map, *self.joint]  # type: ignore[list-item]
 
-    def _joined(self, u: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    def _joined(self, u: Tensor, v: Tensor, *negatives: Tensor) -> tuple[Tensor, ...]:
         """Return what features and their negatives add to the first layer of the joint MLP.
 
         A linear map of a concatenation is the sum of two maps. So each feature is mapped once, and
@@ -129,12 +129,11 @@ class Critic(nn.Module):
         weight, parts = first.weight, []  # read once: in training, reading estimates sigma anew
         of_u, of_v = weight[:, : self.width], weight[:, self.width :]
         sides = (self.u_map, u, of_u, first.bias), (self.v_map, v, of_v, None)
-        for (layer, own, half, bias), negatives in zip(sides, others, strict=True):
-            rows = torch.cat([own, negatives.flatten(0, 1)])
-            mine, theirs = linear(relu(layer(rows)), half, bias).split(
-                [len(own), rows.size(0) - len(own)]
-            )
-            parts += [mine.unsqueeze(1), theirs.unflatten(0, negatives.shape[:2])]
+        for (layer, own, half, bias), others in zip(sides, negatives, strict=True):
+            rows = relu(layer(torch.cat([own, others.flatten(0, 1)])))
+            added = linear(rows, half, bias)
+            mine, theirs = added[: len(own)], added[len(own) :]
+            parts += [mine.unsqueeze(1), theirs.unflatten(0, others.shape[:2])]
         return tuple(parts)
 
     def _judged(self, hidden: Tensor) -> Tensor:
