@@ -100,6 +100,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("reclaim_views", "reclaim_levels", "reclaim_image_text", "reclaim_text_vae"),
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
+        *("in_batch_lipschitz", "fraction_0.01", "bert_large", "bert_large_task_alone"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
         *("cpc", "cutoff_classifier", "uda"),
         *("contrastive_tension", "contrastive_tension_in_batch", "deep_cluster"),

@@ -4,6 +4,7 @@ import inspect
 import json
 import random
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +93,16 @@ def rows_of_the_paper() -> dict[str, dict[str, Any]]:
 ROWS = rows_of_the_paper()
 
 
+@cache
+def flat(recipe: str) -> dict[str, Any]:
+    found = Params.from_file(str(recipe_path(recipe))).as_flat_dict()
+    return {key: value for key, value in found.items() if not key.endswith("model_name")}
+
+
 @pytest.mark.parametrize("recipe", ROWS)
 def test_a_row_of_the_paper_sets_what_the_table_says(
     recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flat(name: str) -> dict[str, Any]:
-        found = Params.from_file(str(recipe_path(name))).as_flat_dict()
-        return {key: value for key, value in found.items() if not key.endswith("model_name")}
-
     monkeypatch.setenv("TRANSFORMER_MODEL", "m")
     config, sets = flat(recipe), ROWS[recipe]
     assert sets and {key: config.get(key, "absent") for key in sets} == sets
@@ -159,7 +162,9 @@ def test_three_lines_around_a_model(
     """Train the page's recipe around each model of its table, and open what was wrapped."""
     of_one_text = name == "basic_classifier"
     if not of_one_text:
-        pytest.importorskip("allennlp_models.pair_classification.models")
+        pytest.importorskip(
+            "allennlp_models.pair_classification.models", reason="not in the test extra"
+        )
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "train.tsv", 32)
     columns = {"texts": ["first", "second"][: 1 if of_one_text else 2], "label": "same"}
