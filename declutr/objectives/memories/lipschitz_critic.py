@@ -125,7 +125,7 @@ class Critic(nn.Module):
 
         Of u `(n, 1, w)`, of its negatives `(n, K_u, w)` or `(1, K_u, w)`, and the same of v.
         """
-        first = self.joint[0]
+        first = self._layers()[2]
         weight, parts = first.weight, []  # read once: in training, reading estimates sigma anew
         of_u, of_v = weight[:, : self.width], weight[:, self.width :]
         sides = (self.u_map, u, of_u, first.bias), (self.v_map, v, of_v, None)
