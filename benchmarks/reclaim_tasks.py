@@ -11,22 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.reclaim_runs import ALONE, RECIPES, TASKS, outcome_in_fork, written
-from benchmarks.results import Plot, record
+from benchmarks.reclaim_runs import RECIPES, TASKS, outcome_in_fork, written
+from benchmarks.reclaim_tables import SHARED, record_tables
 
 FRACTIONS = 0.1, 1.0
 ROWS = tuple(RECIPES)[:8]
-
-_GRID = "task", "fraction", "row", "seed"
-_SHARED = "rows", "test_rows", "steps", "learning_rate"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,12 +70,12 @@ def run(args: argparse.Namespace) -> None:
         if not args.record_only:
             _run_missing(settings, file, args)
         if args.share is None:
-            _record(_finished(file, settings), args)
+            record_tables(_finished(file, settings), len(settings), args)
 
 
 def _settings(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return all that the outcome of each run depends on; one seed comes after the other."""
-    shared = {name: getattr(args, name) for name in _SHARED}
+    shared = {name: getattr(args, name) for name in SHARED}
     return [
         {"task": task, "fraction": fraction, "row": row, "seed": seed, **shared}
         | {"encoder": args.checkpoint.name}
@@ -128,109 +123,3 @@ def _finished(file: Path, settings: list[dict[str, Any]]) -> list[dict[str, Any]
 
 def _is_of(one: dict[str, Any], setting: dict[str, Any]) -> bool:
     return all(one.get(name) == value for name, value in setting.items())
-
-
-# -------------------------------------------------------------------------------------- tables
-
-
-def _record(done: list[dict[str, Any]], args: argparse.Namespace) -> None:
-    if not done:
-        print("reclaim_tasks: no run is finished yet, and nothing is recorded.")
-        return
-    places = [(fraction, row) for fraction in args.fractions for row in args.methods]
-    note = (
-        f"Of at most {args.rows:,} training rows the share with labels alone is used; at most "
-        f"{args.test_rows:,} test rows. {args.steps} steps of 32 texts, learning rate "
-        f"{args.learning_rate:g}, the whole encoder is trained; negatives, lambda and critic are "
-        f"those of the recipes. Mean of {args.seeds} seeds (of weights, order and choice of "
-        "labels, the same for all rows) and 95 % interval of Student's t, over seeds, with one "
-        f"test set a task. {len(done)} of {len(_settings(args))} runs are finished."
-    )
-    settings = {name: getattr(args, name) for name in ("seeds", *_SHARED)}
-    settings["encoder"] = args.checkpoint.name
-    accuracies = [
-        {"labels, %": f"{100 * fraction:g}", "row": row}
-        | {task: interval(_of(done, "accuracy", task, fraction, row)) for task in args.tasks}
-        for fraction, row in places
-    ]
-    record(
-        "reclaim_tasks",
-        "RECLAIM on real tasks: accuracy in %",
-        accuracies,
-        note=note,
-        settings=settings,
-    )
-    gains = [_gains(done, fraction, row, args.tasks) for fraction, row in places if row != ALONE]
-    record(
-        "reclaim_ablation",
-        "RECLAIM on real tasks: differences to the task alone",
-        [one for one in gains if one["mean"] is not None],
-        note=(
-            "Of accuracies in %, pair by pair with the same task, share of labels and seed. All "
-            "tasks: the mean and interval over the pairs of all tasks. Seconds are processor time "
-            "of training, and memory the highest that a run added to its process; both are means "
-            "over all tasks and seeds, in parentheses beside the task alone. " + note
-        ),
-        settings=settings,
-        plots=[
-            Plot(
-                file="reclaim_tasks",
-                title="Difference in accuracy to the task alone, mean of all tasks",
-                kind="bars",
-                x="row",
-                y="mean",
-                series="labels, %",
-            )
-        ],
-    )
-
-
-def _gains(
-    done: list[dict[str, Any]], fraction: float, row: str, tasks: Sequence[str]
-) -> dict[str, Any]:
-    """Return a line of the table of differences."""
-    pairs = {task: _paired(done, "accuracy", task, fraction, row) for task in tasks}
-    every = [gain for gains in pairs.values() for gain in gains]
-    line: dict[str, Any] = {"labels, %": f"{100 * fraction:g}", "row": row}
-    line |= {task: interval(gains, sign="+") for task, gains in pairs.items()}
-    line |= {"all tasks": interval(every, sign="+")}
-    line |= {"mean": round(statistics.mean(every), 2) if every else None}
-    for name, unit in (("seconds", "s"), ("memory_mb", "MB")):
-        values = [one for task in tasks for one in _of(done, name, task, fraction, row)]
-        more = [one for task in tasks for one in _paired(done, name, task, fraction, row)]
-        line[unit] = f"{_mean(values)} ({_mean(more, '+')})"
-    return line
-
-
-def _of(done: list[dict[str, Any]], name: str, *place: Any) -> list[float]:
-    """Return the values of a task, fraction and row, in order of seeds."""
-    here = [one for one in done if tuple(one[key] for key in _GRID[:3]) == place]
-    return [one[name] for one in sorted(here, key=lambda one: one["seed"])]
-
-
-def _paired(
-    done: list[dict[str, Any]], name: str, task: str, fraction: float, row: str
-) -> list[float]:
-    """Return the differences to the task alone, of the seeds that both have."""
-    beside, alone = (
-        {one["seed"]: one[name] for one in done if tuple(one[key] for key in _GRID[:3]) == place}
-        for place in ((task, fraction, row), (task, fraction, ALONE))
-    )
-    return [beside[seed] - alone[seed] for seed in sorted(beside.keys() & alone.keys())]
-
-
-def _mean(values: Sequence[float], sign: str = "") -> str:
-    return f"{statistics.mean(values):{sign}.0f}" if values else "–"
-
-
-def interval(values: Sequence[float], sign: str = "") -> str:
-    """Write the mean of values and half of the 95 % interval of Student's t."""
-    from scipy.stats import t as student_t
-
-    if not values:
-        return "–"
-    mean = f"{statistics.mean(values):{sign}.1f}"
-    if len(values) < 2:
-        return mean
-    quantile = float(student_t.ppf(0.975, len(values) - 1))
-    return f"{mean} ± {quantile * statistics.stdev(values) / len(values) ** 0.5:.1f}"
