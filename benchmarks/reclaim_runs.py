@@ -48,6 +48,13 @@ RECIPES = {
 TASKS = "SST2", "TREC", "MR", "SUBJ", "SICK-E"
 BATCH = 32  # as in the recipes
 
+_SPLIT = {
+    "SST2": ("sst-2", "SST/binary", "sentiment-train", "sentiment-test"),
+    "TREC": ("trec", "TREC", "train_5500.label", "TREC_10.label"),
+    "SICK-E": ("sick-e", "SICK", "SICK_train.txt", "SICK_test_annotated.txt"),
+}
+"""Of tasks with files for training and test: the reader's name, the folder and both files."""
+
 Pair = tuple[str, ...]
 
 
@@ -199,14 +206,9 @@ def _parts(task: str, data: Path) -> tuple[Iterable[Pair], Iterable[Pair]]:
         reader = GlueReader(task=name, combine=False)
         return [(*row.texts, str(row.label)) for row in reader.rows(data.joinpath(*path))]
 
-    if task == "SST2":
-        files = ("SST", "binary", "sentiment-train"), ("SST", "binary", "sentiment-test")
-        return rows("sst-2", *files[0]), rows("sst-2", *files[1])
-    if task == "TREC":
-        return rows("trec", "TREC", "train_5500.label"), rows("trec", "TREC", "TREC_10.label")
-    if task == "SICK-E":
-        files = ("SICK", "SICK_train.txt"), ("SICK", "SICK_test_annotated.txt")
-        return rows("sick-e", *files[0]), rows("sick-e", *files[1])
+    if task in _SPLIT:
+        name, folder, train, test = _SPLIT[task]
+        return rows(name, folder, train), rows(name, folder, test)
     everything = rows(task.lower(), task)
     random.Random(0).shuffle(everything)
     return everything[2000:], everything[:2000]
