@@ -158,7 +158,7 @@ def process_tree(pid: int) -> list[int]:
 
 def usage(pids: Iterable[int]) -> Usage:
     """Memory of processes together; those that are gone count nothing."""
-    seen = [_sizes(f"/proc/{pid}/smaps_rollup") for pid in pids]
+    seen = [sizes_in(f"/proc/{pid}/smaps_rollup") for pid in pids]
     return Usage(
         sum(sizes.get("Pss", 0) for sizes in seen),
         sum(sizes.get("Pss_Anon", 0) for sizes in seen),
@@ -173,7 +173,7 @@ def _parent(entry: Path) -> int | None:
         return None
 
 
-def _sizes(file: str) -> dict[str, int]:
+def sizes_in(file: str) -> dict[str, int]:
     """The lines "name: number kB" of a file of the kernel, in bytes; nothing if it is gone."""
     try:
         lines = Path(file).read_text().splitlines()
@@ -188,10 +188,10 @@ def _serve(folder: Path) -> None:
     request = json.loads((folder / "request").read_text(encoding="utf-8"))
     module, _, name = request["function"].rpartition(".")
     function = getattr(import_module(module), name)
-    before = _sizes("/proc/self/status")["RssAnon"]
+    before = sizes_in("/proc/self/status")["RssAnon"]
     (folder / "begun").touch()
     result = function(**request["kwargs"])
-    status = _sizes("/proc/self/status")
+    status = sizes_in("/proc/self/status")
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_available()
     told = {

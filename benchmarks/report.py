@@ -36,6 +36,7 @@ _ORDER = (
     "reclaim_growth",
     "reclaim_tasks",
     "reclaim_ablation",
+    "reclaim_claims",
     "releases",
     "releases_speed",
     "startup",

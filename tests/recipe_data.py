@@ -103,6 +103,9 @@ class RecipeData:
                 one["synonyms"] = str(self._folder / "synonyms.tsv")
         if "unlabelled" in config["dataset_reader"]:  # as many texts without a label as with one
             config["dataset_reader"]["label_fraction"] = 0.5
+        if config["dataset_reader"].get("label_fraction"):  # no more rows than slots of banks
+            least = max(0.1, config["dataset_reader"]["label_fraction"])
+            config["dataset_reader"]["label_fraction"] = least
         for callback in config["trainer"]["callbacks"]:
             if "data" in callback:
                 callback["data"] = str(self._folder / "SentEval")

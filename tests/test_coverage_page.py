@@ -14,7 +14,7 @@ from declutr.recipes import recipe_names
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "COVERAGE.md").read_text(encoding="utf-8")
 ABSENT = "not here: "
-RECIPE = re.compile(r"(?:[a-z]\w*/)*[a-z]\w*|reclaim/ablations/weight_[0-9.]+")
+RECIPE = re.compile(r"(?:[a-z]\w*/)*[a-z]\w*|reclaim/ablations/(?:weight|fraction)_[0-9.]+")
 """What is in backquotes and is no command, test or setting; those have spaces, dots or colons."""
 FEWEST_WORDS = 2
 """Of a reason why something is not here."""

@@ -3,7 +3,7 @@
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import linear, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
 _POWER_ITERATIONS = 1  # the number of iterations in each training step
@@ -56,7 +56,8 @@ class Critic(nn.Module):
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:
         """Return the logits `(...)` of pairs of features u `(..., d_u)` and v `(..., d_v)`."""
-        return self._judged(relu(self.u_map(u)), relu(self.v_map(v)))
+        joined = torch.cat([relu(self.u_map(u)), relu(self.v_map(v))], dim=-1)  # (..., 2 width)
+        return self._judged(self.joint[0](joined))
 
     def against(
         self, u: Tensor, v: Tensor, v_negatives: Tensor, u_negatives: Tensor
@@ -77,12 +78,11 @@ class Critic(nn.Module):
 
         The logits T(u, v) `(n,)`, T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
         """
+        own_u, other_u, own_v, other_v = self._joined(u, v, u_negatives, v_negatives)
+        hidden = [own_u + own_v, own_u + other_v, other_u + own_v]  # (n, 1, w), (n, K_v, w), ...
+        logits = self._judged(torch.cat(hidden, dim=1))
         of_v, of_u = v_negatives.size(1), u_negatives.size(1)
-        us = _mapped(self.u_map, u, u_negatives)  # (n, 1 + K_u, w)
-        vs = _mapped(self.v_map, v, v_negatives)  # (n, 1 + K_v, w)
-        first = torch.cat([us[:, :1].expand(-1, 1 + of_v, -1), us[:, 1:]], dim=1)
-        second = torch.cat([vs, vs[:, :1].expand(-1, of_u, -1)], dim=1)
-        positive, v_logits, u_logits = self._judged(first, second).split([1, of_v, of_u], dim=1)
+        positive, v_logits, u_logits = logits.split([1, of_v, of_u], dim=1)
         return positive.squeeze(1), v_logits, u_logits
 
     @property
@@ -115,20 +115,28 @@ class Critic(nn.Module):
     def _layers(self) -> list[nn.Linear]:
         return [self.u_map, self.v_map, *self.joint]  # type: ignore[list-item]
 
-    def _judged(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the logits `(...)` of features `(..., width)` that are mapped to one width."""
-        first, second, last = self.joint
-        joined = torch.cat([u, v], dim=-1)  # (..., 2 width)
-        return last(relu(second(relu(first(joined))))).squeeze(-1)
+    def _joined(self, u: Tensor, v: Tensor, *negatives: Tensor) -> tuple[Tensor, ...]:
+        """Return what features and their negatives add to the first layer of the joint MLP.
 
+        A linear map of a concatenation is the sum of two maps. So each feature is mapped once, and
+        not again in each of its pairs, which takes less than half of the time.
 
-def _mapped(layer: nn.Linear, own: Tensor, others: Tensor) -> Tensor:
-    """Map features `(n, d)` and their K negatives in one call of a layer, to `(n, 1 + K, w)`.
+        # Returns
 
-    The negatives `others` are `(n, K, d)`, or `(1, K, d)` if all features share them.
-    """
-    if len(others) == len(own):
-        return relu(layer(torch.cat([own.unsqueeze(1), others], dim=1)))
-    mapped = relu(layer(torch.cat([own, others[0]])))
-    mine, shared = mapped.split([len(own), others.size(1)])
-    return torch.cat([mine.unsqueeze(1), shared.expand(len(own), -1, -1)], dim=1)
+        Of u `(n, 1, w)`, of its negatives `(n, K_u, w)` or `(1, K_u, w)`, and the same of v.
+        """
+        first = self._layers()[2]
+        weight, parts = first.weight, []  # read once: in training, reading estimates sigma anew
+        of_u, of_v = weight[:, : self.width], weight[:, self.width :]
+        sides = (self.u_map, u, of_u, first.bias), (self.v_map, v, of_v, None)
+        for (layer, own, half, bias), others in zip(sides, negatives, strict=True):
+            rows = relu(layer(torch.cat([own, others.flatten(0, 1)])))
+            added = linear(rows, half, bias)
+            mine, theirs = added[: len(own)], added[len(own) :]
+            parts += [mine.unsqueeze(1), theirs.unflatten(0, others.shape[:2])]
+        return tuple(parts)
+
+    def _judged(self, hidden: Tensor) -> Tensor:
+        """Return the logits `(...)` of what the first layer of the joint MLP gives, `(..., w)`."""
+        _, second, last = self.joint
+        return last(relu(second(relu(hidden)))).squeeze(-1)

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 from torch.nn.utils import parametrize
 
-from declutr.objectives.memories.bank_search import BLOCK
+from declutr.objectives.memories.bank_search import BLOCK, CACHED
 from declutr.objectives.memories.feature_bank import FeatureBank
 from declutr.objectives.memories.lipschitz_critic import Critic
 from declutr.objectives.numerics import full_precision, one_of, reduced
@@ -97,7 +97,8 @@ def loss_against_all(
 
     A scalar, equal to `reclaim_loss` with `reduction="sum"`.
     """
-    numbers = BLOCK if u.device.type == "cpu" else 4 * BLOCK  # A GPU needs fewer launches that way.
+    # What a block needs fits into the caches of a CPU; a GPU needs fewer launches with large ones.
+    numbers = CACHED if u.device.type == "cpu" else 4 * BLOCK
     size = max(1, numbers // (4 * critic.width * max(1, len(u))))
     slots = banks[0].candidates(among)
     usable = partial(banks[0].usable, ids=ids, texts=texts)

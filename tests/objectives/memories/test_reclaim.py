@@ -23,6 +23,7 @@ from tests.objectives.oracles import (
     normal,
     softplus,
 )
+from tests.objectives.test_nt_xent import LargestMade
 from tests.objectives.waits import NeverWaits
 
 GOLDEN, OF_LOGITS = (Golden("reclaim", key) for key in ("reclaim", "reclaim_loss_from_logits"))
@@ -283,7 +284,7 @@ def loop_over_candidates(
 
 
 def judged_at_once(patch: pytest.MonkeyPatch, candidates: int) -> None:
-    patch.setattr(reclaim_losses, "BLOCK", candidates * 4 * 64 * 3)
+    patch.setattr(reclaim_losses, "CACHED", candidates * 4 * 64 * 3)
 
 
 @pytest.mark.parametrize("blocks_of", [1, 4, 100])
@@ -321,6 +322,16 @@ def test_all_candidates_are_judged_by_the_weights_of_one_step(
         estimates = [b for name, b in objective.critic.named_buffers() if name.endswith("._u")]
         losses.append([loss.detach(), u.grad, *estimates, objective.u_bank.vectors])
     assert all(torch.allclose(one, other) for one, other in zip(*losses, strict=True))
+
+
+def test_all_candidates_take_memory_that_does_not_grow_with_the_banks() -> None:
+    sizes = []
+    for instances in (1000, 4000):
+        objective = made(instances, num_negatives=None, candidate_share=0.8)
+        with LargestMade() as tensors:
+            objective(*features(16), torch.arange(16)).backward()
+        sizes.append(tensors.elements)
+    assert sizes[0] == sizes[1] < 16 * 64 * 4000, "the inner layer of all pairs at once"
 
 
 def test_equal_texts_are_not_negatives_of_each_other() -> None:
