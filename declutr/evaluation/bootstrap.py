@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from declutr.evaluation.resampled_items import Part, joined, parts_of
+from declutr.evaluation.resampled_items import Draws, Part, joined, parts_of
 from declutr.evaluation.scores import MEASURES, OVER, Score
 
 RESAMPLES = 1000
@@ -87,10 +87,11 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     if resamples < 1:
         raise ValueError(f"Expected at least one bootstrap sample, got {resamples}.")
     known: dict[tuple[bytes, ...], Part] = {}
+    draws: dict[tuple[int, int], Draws] = {}
     together: dict[tuple[int, ...], Part] = {}
     each = []
     for score in scores:
-        parts = parts_of(score.items, known, seed)
+        parts = parts_of(score.items, known, draws, seed)
         key = tuple(map(id, parts))
         if key not in together:
             together[key] = joined(parts)
@@ -100,12 +101,12 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     step = max(1, min(resamples, _COUNTS_AT_ONCE // longest))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        for part in known.values():
-            part.draw(size)
+        for of_size in draws.values():
+            of_size.draw(size)
+        for part in [*known.values(), *together.values()]:
+            part.forget()
         for row, (statistic, whole, parts) in enumerate(each):
             drawn[row, start : start + size] = statistic(whole, parts)
-        for part in together.values():
-            part.forget()
     return drawn
 
 
