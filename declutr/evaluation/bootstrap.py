@@ -41,7 +41,7 @@ def intervals(
     seed : the seed of the bootstrap samples.
     """
     values = resampled(scores, resamples, seed)
-    return [_percentiles(of_one, confidence) for of_one in values]
+    return [percentiles(of_one, confidence) for of_one in values]
 
 
 def interval(
@@ -69,7 +69,7 @@ def difference(
             f"and {second.name!r} of {theirs} items."
         )
     of_first, of_second = resampled([first, second], resamples, seed)
-    return _percentiles(of_first - of_second, confidence)
+    return percentiles(of_first - of_second, confidence)
 
 
 def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -110,7 +110,24 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     return drawn
 
 
-def _percentiles(values: np.ndarray, confidence: float) -> Interval:
+def same_items(ours: Score, theirs: Score) -> bool:
+    """Return whether two scores are the same statistic of the same test items, as far as known."""
+    kinds = {(score.name, score.statistic, frozenset(score.items)) for score in (ours, theirs)}
+    if len(kinds) > 1:
+        return False
+    lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
+    return len(lengths) == 1 and all(
+        np.array_equal(ours.items[name], theirs.items[name])
+        for name in ("gold", "subset")  # these items do not depend on the encoder
+        if name in ours.items
+    )
+
+
+def percentiles(values: np.ndarray, confidence: float = 0.95) -> Interval:
+    """Return the bounds between which the share `confidence` of values `(B,)` lies.
+
+    Values that are not numbers do not count; the bounds are not numbers if there are no others.
+    """
     # A bootstrap sample may have no value, for example if all its gold scores are equal.
     defined = values[~np.isnan(values)]
     tail = 50 * (1 - confidence)
