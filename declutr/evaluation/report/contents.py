@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.evaluation.report.averages import DEFINITIONS, Average, Definition
+from declutr.evaluation.report.averages import Average, Definition
 from declutr.evaluation.report.comparison import Comparison, Difference
 from declutr.evaluation.report.dimensions import curves, losses, whole_encoders
-from declutr.evaluation.report.pairs import pairs
+from declutr.evaluation.report.pairs import TESTED, pairs
 from declutr.evaluation.report.plots import Picture
 from declutr.evaluation.report.quoted import Quoted
 from declutr.evaluation.report.ranking import ranking
@@ -94,8 +94,8 @@ class Contents:
     def __post_init__(self) -> None:
         self.whole = whole_encoders(self.comparison)
         by = self.rank_by
-        definitions = list(DEFINITIONS)
-        if by is not None and by not in DEFINITIONS and by.name not in self.comparison.tasks:
+        definitions = list(TESTED)
+        if by is not None and by not in TESTED and by.name not in self.comparison.tasks:
             definitions.append(by)
         self.pairs = pairs(self.whole, definitions)
         self.contestants = self.pairs.contestants

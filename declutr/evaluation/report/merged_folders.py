@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from declutr.evaluation.bootstrap import RESAMPLES
+from declutr.evaluation.report.averages import DEFINITIONS
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.truncated_encoders import WHOLE
 from declutr.evaluation.result_keys import differing
@@ -67,7 +68,9 @@ def merged(folders: Sequence[str | Path], resamples: int = RESAMPLES) -> Merged:
                 if task not in kept or kept[task].result.error is not None:
                     kept[task] = record
     encoders_left = [name for name, of_one in records.items() if of_one]
-    tasks = list(dict.fromkeys(task for of_one in records.values() for task in of_one))
+    known = dict.fromkeys(task for definition in DEFINITIONS for task in definition.members)
+    there = dict.fromkeys(task for of_one in records.values() for task in of_one)
+    tasks = [*(task for task in known if task in there), *(t for t in there if t not in known)]
     comparison = Comparison(encoders_left, tasks, records, facts, resamples)
     kept_keys = [record.key for of_one in records.values() for record in of_one.values()]
     versions = sorted({key["declutr"] for key in kept_keys})

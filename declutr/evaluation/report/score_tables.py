@@ -6,14 +6,14 @@ papers, which are marked, can stand beside one's own.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from declutr.evaluation.report import tables
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.quoted import Quoted
-from declutr.evaluation.report.tables import ABSENT, Entry, entry
+from declutr.evaluation.report.tables import Entry, entry
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,11 @@ class ScoreTable:
 
 
 def main_scores(report: Contents) -> ScoreTable | None:
-    """Return the main scores, a row for each task; None without scores."""
-    c, quoted = report.whole, report.quoted
+    """Return the main scores; None without scores.
+
+    There is a row for each task, or for each encoder if there are more encoders than tasks.
+    """
+    c = report.whole
     mains = {
         task: c.main_name(task)
         for group, names in c.groups().items()
@@ -57,57 +60,83 @@ def main_scores(report: Contents) -> ScoreTable | None:
     }
     if not mains:
         return None
-    known = {id(row): [row.scores.get(t, {}).get(s) for t, s in mains.items()] for row in quoted}
-    quoted = [row for row in quoted if any(value is not None for value in known[id(row)])]
-    columns = [
-        [entry([c.value(encoder, task) for encoder in group]) for task in mains]
-        for group in report.contestants.values()
+    quoted = [
+        row for row in report.quoted if any(s in row.scores.get(t, {}) for t, s in mains.items())
     ]
-    columns += [[ABSENT if v is None else Entry(v) for v in known[id(row)]] for row in quoted]
-    header = ["task", "score", *_names(report), *(row.label for row in quoted)]
+    rows = _rows(report, mains, report.contestants, quoted)
+    notes = _notes(report, quoted)
+    if len(rows) > len(mains):
+        return _table("scores", "Main scores", ["encoder", *mains], rows, [_told(mains), *notes])
+    header = ["task", "score", *(label for label, _ in rows)]
     cells = [
-        [task, name, *(column[place].text for column in columns)]
+        [task, name, *(numbers[place].text for _, numbers in rows)]
         for place, (task, name) in enumerate(mains.items())
     ]
-    bold = {
+    best = {
         (place, 2 + column)
         for place in range(len(mains))
-        for column in _best([of_one[place] for of_one in columns])
+        for column in _best([numbers[place] for _, numbers in rows])
     }
-    notes = _notes(report, quoted)
-    return ScoreTable("scores", "Main scores", header, cells, frozenset(bold), notes)
+    return ScoreTable("scores", "Main scores", header, cells, frozenset(best), notes)
 
 
 def of_average(report: Contents, definition: Definition) -> ScoreTable | None:
     """Return an average with its scores, a row for each encoder; None if no own encoder has it."""
-    found: list[tuple[list[str], list[Entry]]] = []
-    for name, group in report.contestants.items():
-        values = [report.averages_of(encoder).get(definition.name) for encoder in group]
-        if any(value is None for value in values):
-            continue
-        scores = [
-            entry([report.comparison.value(encoder, *member) for encoder in group])
-            for member in definition.members.items()
-        ]
-        average = entry([value for value in values if value is not None])
-        found.append(([_name(report, name)], [*scores, average]))
-    if not found:
+    averages = {
+        name: [report.averages_of(encoder).get(definition.name, math.nan) for encoder in group]
+        for name, group in report.contestants.items()
+    }
+    own = {
+        name: report.contestants[name]
+        for name, values in averages.items()
+        if all(map(math.isfinite, values))
+    }
+    if not own:
         return None
     quoted = [row for row in report.quoted if _fits(row, definition)]
+    rows = _rows(report, definition.members, own, quoted)
+    means = [entry(averages[name]) for name in own]
+    means += [Entry(row.averages.get(definition.name, math.nan)) for row in quoted]
+    rows = [(label, [*numbers, mean]) for (label, numbers), mean in zip(rows, means, strict=True)]
+    notes = [_told(definition.members), *_notes(report, quoted)]
+    name = re.sub(r"\W+", "_", definition.name).strip("_")
+    return _table(name, definition.name, ["encoder", *definition.members, "Avg."], rows, notes)
+
+
+_Rows = list[tuple[str, list[Entry]]]
+
+
+def _rows(
+    report: Contents,
+    columns: Mapping[str, str],
+    own: Mapping[str, Sequence[str]],
+    quoted: Sequence[Quoted],
+) -> _Rows:
+    """Return the label and the numbers of each encoder: scores by name of the task."""
+    rows = []
+    for name, group in own.items():
+        scores = [
+            entry([report.comparison.value(encoder, *column) for encoder in group])
+            for column in columns.items()
+        ]
+        rows.append((f"{name} ({len(group)} seeds)" if len(group) > 1 else name, scores))
     for row in quoted:
-        numbers = [row.scores.get(t, {}).get(s, math.nan) for t, s in definition.members.items()]
-        numbers.append(row.averages.get(definition.name, math.nan))
-        found.append(([row.label], [Entry(number) for number in numbers]))
-    header = ["encoder", *definition.members, "Avg."]
-    rows = [[*names, *(number.text for number in numbers)] for names, numbers in found]
-    bold = {
+        printed = [row.scores.get(task, {}).get(name, math.nan) for task, name in columns.items()]
+        rows.append((row.label, [Entry(value) for value in printed]))
+    return rows
+
+
+def _table(
+    name: str, title: str, header: Sequence[str], rows: _Rows, notes: Sequence[str]
+) -> ScoreTable:
+    """Make a table with a row for each encoder, and the best of each column bold."""
+    best = {
         (row, 1 + column)
         for column in range(len(header) - 1)
-        for row in _best([numbers[column] for _, numbers in found])
+        for row in _best([numbers[column] for _, numbers in rows])
     }
-    notes = [_conventions(definition), *_notes(report, quoted)]
-    name = re.sub(r"\W+", "_", definition.name).strip("_")
-    return ScoreTable(name, definition.name, header, rows, frozenset(bold), notes)
+    cells = [[label, *(number.text for number in numbers)] for label, numbers in rows]
+    return ScoreTable(name, title, header, cells, frozenset(best), notes)
 
 
 def beside_quotations(report: Contents) -> list[ScoreTable]:
@@ -135,18 +164,9 @@ def _best(column: Sequence[Entry]) -> list[int]:
     return [n for n, value in enumerate(values) if value == max(finite)] if len(finite) > 1 else []
 
 
-def _name(report: Contents, contestant: str) -> str:
-    seeds = len(report.contestants[contestant])
-    return f"{contestant} ({seeds} seeds)" if seeds > 1 else contestant
-
-
-def _names(report: Contents) -> list[str]:
-    return [_name(report, name) for name in report.contestants]
-
-
-def _conventions(definition: Definition) -> str:
+def _told(columns: Mapping[str, str]) -> str:
     by_score: dict[str, list[str]] = {}
-    for task, name in definition.members.items():
+    for task, name in columns.items():
         by_score.setdefault(name, []).append(task)
     told = "; ".join(f"{name}: {', '.join(those)}" for name, those in by_score.items())
     return f"Scores: {told}."

@@ -24,9 +24,6 @@ class Entry(NamedTuple):
         return f"{self.value:.2f}" + ("" if self.deviation is None else f" ± {self.deviation:.2f}")
 
 
-ABSENT = Entry(math.nan)
-
-
 def entry(values: Sequence[float]) -> Entry:
     """Summarise the values of an encoder's seeds, of which there may be one."""
     return Entry(float(np.mean(values)), float(np.std(values, ddof=1)) if values[1:] else None)
