@@ -14,7 +14,7 @@ from declutr.evaluation.report.contents import Contents
 
 HOW_TO_GET = "report.html needs markdown-it-py: pip install 'declutr[tables]'."
 """The message that tells how to install what the page needs."""
-_MARK = re.compile(r"[^<>]+\[[a-z_]+:table\w+\]")  # the label of a row that is quoted
+_MARK = re.compile(r"[^<>]+\[[a-z_0-9]+:table\w+\]")  # the label of a row that is quoted
 _SUMMARY = re.compile(r"<p>&lt;details&gt;&lt;summary&gt;([\w ]+)&lt;/summary&gt;</p>")
 
 

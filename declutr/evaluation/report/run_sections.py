@@ -88,6 +88,9 @@ def encoders(report: Contents) -> str:
         given, short = str(facts.get("spec", "")).strip(), f"{mark[:12]}{cut}{kept}"
         sizes = [f"{size:,}" if size else "–" for size in (parameters, dimension)]
         rows.append([encoder, f"`{given}`", *sizes, told, f"`{short}`"])
+    for one in report.quoted:
+        sizes = [one.parameters or "–", str(one.dimension or "–")]
+        rows.append([one.label, "quoted", *sizes, one.source, "–"])
     header = ["encoder", "given as", "parameters", "dimension", "what it is", "fingerprint"]
     return section("Encoders", table(header, rows))
 

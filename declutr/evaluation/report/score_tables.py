@@ -141,8 +141,18 @@ def _table(
 
 def beside_quotations(report: Contents) -> list[ScoreTable]:
     """Return the tables of averages in which there are numbers of papers."""
-    wanted = [d for d in DEFINITIONS if any(_fits(row, d) for row in report.quoted)]
-    return [table for d in wanted if (table := of_average(report, d)) is not None]
+    fitting = [d for d in DEFINITIONS if any(_fits(row, d) for row in report.quoted)]
+    printed = [d for d in fitting if any(d.name in row.averages for row in report.quoted)]
+    found: dict[str, ScoreTable] = {}
+    members: list[Mapping[str, str]] = []
+    for definition in (*printed, *(each for each in fitting if each not in printed)):
+        columns = definition.members.items()
+        if definition not in printed and any(columns <= those.items() for those in members):
+            continue  # no paper prints the average, and its columns stand there already
+        if (table := of_average(report, definition)) is not None:
+            found[definition.name] = table
+            members.append(definition.members)
+    return list(found.values())
 
 
 def all_tables(report: Contents) -> list[ScoreTable]:
@@ -158,10 +168,15 @@ def _fits(row: Quoted, definition: Definition) -> bool:
 
 
 def _best(column: Sequence[Entry]) -> list[int]:
-    """Return the places of the highest value after rounding; none if all are equal."""
+    """Return the places of the highest value after rounding.
+
+    There is none if all are equal, or if half of the values or more are absent.
+    """
     values = [round(one.value, 2) for one in column]
-    finite = {value for value in values if math.isfinite(value)}
-    return [n for n, value in enumerate(values) if value == max(finite)] if len(finite) > 1 else []
+    finite = [value for value in values if math.isfinite(value)]
+    if len(set(finite)) < 2 or 2 * len(finite) <= len(values):
+        return []
+    return [place for place, value in enumerate(values) if value == max(finite)]
 
 
 def _told(columns: Mapping[str, str]) -> str:

@@ -3,10 +3,12 @@
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.dimensions import whole_encoders
+from declutr.evaluation.report.pairs import contestants
 from declutr.evaluation.report.plots.embeddings import embedding_map, plane, similarities
 from declutr.evaluation.report.plots.published import published_bars
 from declutr.evaluation.report.plots.scores import dimension_curves, task_bars
@@ -59,10 +61,13 @@ def draw(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     whole, found = whole_encoders(comparison), []
+    groups = contestants(whole)
+    own = {name: _of_contestants(groups, of_one) for name, of_one in averages.items()}
     with rc_context(STYLE):
+        published = published_bars(own, quoted)
         for name, title, figure, caption in (
             ("tasks", "Scores of tasks", task_bars(whole), _BARS),
-            ("published", "Averages beside papers", published_bars(averages, quoted), _PUBLISHED),
+            ("published", "Averages beside papers", published, _PUBLISHED),
             ("plane", "Alignment and uniformity", plane(whole, averages), _PLANE),
             ("similarities", "Similarities", similarities(whole), _SIMILARITIES),
             ("map", "Map of embeddings", embedding_map(whole), _MAP),
@@ -77,6 +82,17 @@ def draw(
                     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
                 found.append(Picture(path, title, caption))
     return found
+
+
+def _of_contestants(
+    groups: Mapping[str, Sequence[str]], values: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the mean over the seeds of each contestant that has all of its values."""
+    return {
+        f"{name} ({len(group)} seeds)" if len(group) > 1 else name: fmean(values[e] for e in group)
+        for name, group in groups.items()
+        if all(encoder in values for encoder in group)
+    }
 
 
 _BARS = (
