@@ -102,10 +102,8 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "."},  # an editable install is then a plain path, and costs nothing at start
     packages=find_packages(include=["declutr", "declutr.*"]),
-    package_data={
-        "declutr": ["py.typed"],  # type checkers of others read our annotations
-        "declutr.evaluation.report": ["quoted.json", "page.html"],
-    },
+    # Type checkers of others read our annotations.
+    package_data={"declutr": ["py.typed"], "declutr.evaluation.report": ["*.json", "*.html"]},
     cmdclass={"build_py": BuildWithPth},
     # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
     # resolved beside these, so `declutr setup` puts it there. What it
