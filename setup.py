@@ -81,6 +81,7 @@ EXTRAS = {
     "plots": ["matplotlib>=3.9"],  # of `evaluate-embeddings`
     "search": ["faiss-cpu>=1.9"],  # `declutr index` of many lines
     "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
+    "tables": ["pandas>=2.2.2", "jinja2>=3.1.3", "markdown-it-py>=3"],  # LaTeX and HTML of reports
 }
 TEST = [
     *["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.2", "hypothesis>=6.100"],
@@ -101,7 +102,8 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "."},  # an editable install is then a plain path, and costs nothing at start
     packages=find_packages(include=["declutr", "declutr.*"]),
-    package_data={"declutr": ["py.typed"]},  # type checkers of others read our annotations
+    # Type checkers of others read our annotations.
+    package_data={"declutr": ["py.typed"], "declutr.evaluation.report": ["*.json", "*.html"]},
     cmdclass={"build_py": BuildWithPth},
     # AllenNLP itself is not listed: its pins (torch<1.13, transformers<4.21, ...) cannot be
     # resolved beside these, so `declutr setup` puts it there. What it

@@ -14,6 +14,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "evaluate-embeddings": "declutr.commands.evaluate_embeddings:EvaluateEmbeddings",
         "export": "declutr.commands.export:Export",
         "index": "declutr.commands.index:Index",
+        "leaderboard": "declutr.commands.leaderboard:Leaderboard",
         "mine-negatives": "declutr.commands.mine_negatives:MineNegatives",
         "sample-spans": "declutr.commands.sample_spans:SampleSpans",
         "search": "declutr.commands.search:Search",

@@ -15,6 +15,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr._version import __version__
 from declutr.commands.command import Command, require_at_least_1, told_to_user, told_when_stopped
 from declutr.commands.overview import OF_MODELS
+from declutr.commands.report_options import add_report_options, wanted_of
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.run import Run
@@ -59,8 +60,8 @@ on, and has a table and a picture of dimension against quality."""
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
         about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
         add("--resamples", type=int, default=1000, metavar="N", help=about)
-        add("--no-plots", action="store_true", help="no pictures")
         add("--overwrite", action="store_true", help="replace results that were made otherwise")
+        add_report_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         from declutr.evaluation.suite import all_tasks, chosen
@@ -162,6 +163,7 @@ def _evaluate(
     from declutr.evaluation.results import ResultFolder
     from declutr.evaluation.run import ChangedResults, Run
 
+    wanted = wanted_of(args)
     names = _names(args.encoders)
     truncated = _truncated(names, dimensions)
     folder = Path(args.output)
@@ -183,8 +185,7 @@ def _evaluate(
             run = Run(results, tasks, protocol, __version__, progress=True, **own)
             run.check([*names, *truncated])
             _add_encoders(run, args, names, dimensions)
-            pictured = not args.no_plots
-            return write_report(run, folder, names, truncated, order, str(args.data), pictured)
+            return write_report(run, folder, names, truncated, order, str(args.data), wanted)
     except Timeout as error:
         raise ConfigurationError(
             f"Another evaluation is writing to '{folder}'. Wait for it, or choose another --output."

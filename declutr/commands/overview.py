@@ -17,6 +17,7 @@ OF_MODELS = {
     "evaluate-embeddings": "score embeddings",
     "export": "export a model to transformers, sentence-transformers and ONNX",
     "index": "make lines searchable by meaning",
+    "leaderboard": "compare results of several evaluations",
     "mine-negatives": "find hard negatives of pairs",
     "sample-spans": "look at spans",
     "search": "search lines by meaning",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from declutr.evaluation.resampled_items import Part, joined, parts_of
+from declutr.evaluation.resampled_items import Draws, Part, joined, parts_of
 from declutr.evaluation.scores import MEASURES, OVER, Score
 
 RESAMPLES = 1000
@@ -41,7 +41,7 @@ def intervals(
     seed : the seed of the bootstrap samples.
     """
     values = resampled(scores, resamples, seed)
-    return [_percentiles(of_one, confidence) for of_one in values]
+    return [percentiles(of_one, confidence) for of_one in values]
 
 
 def interval(
@@ -69,7 +69,7 @@ def difference(
             f"and {second.name!r} of {theirs} items."
         )
     of_first, of_second = resampled([first, second], resamples, seed)
-    return _percentiles(of_first - of_second, confidence)
+    return percentiles(of_first - of_second, confidence)
 
 
 def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -87,10 +87,11 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     if resamples < 1:
         raise ValueError(f"Expected at least one bootstrap sample, got {resamples}.")
     known: dict[tuple[bytes, ...], Part] = {}
+    draws: dict[tuple[int, int], Draws] = {}
     together: dict[tuple[int, ...], Part] = {}
     each = []
     for score in scores:
-        parts = parts_of(score.items, known, seed)
+        parts = parts_of(score.items, known, draws, seed)
         key = tuple(map(id, parts))
         if key not in together:
             together[key] = joined(parts)
@@ -100,16 +101,33 @@ def resampled(scores: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0
     step = max(1, min(resamples, _COUNTS_AT_ONCE // longest))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        for part in known.values():
-            part.draw(size)
+        for of_size in draws.values():
+            of_size.draw(size)
+        for part in [*known.values(), *together.values()]:
+            part.forget()
         for row, (statistic, whole, parts) in enumerate(each):
             drawn[row, start : start + size] = statistic(whole, parts)
-        for part in together.values():
-            part.forget()
     return drawn
 
 
-def _percentiles(values: np.ndarray, confidence: float) -> Interval:
+def same_items(ours: Score, theirs: Score) -> bool:
+    """Return whether two scores are the same statistic of the same test items, as far as known."""
+    kinds = {(score.name, score.statistic, frozenset(score.items)) for score in (ours, theirs)}
+    if len(kinds) > 1:
+        return False
+    lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
+    return len(lengths) == 1 and all(
+        np.array_equal(ours.items[name], theirs.items[name])
+        for name in ("gold", "subset")  # these items do not depend on the encoder
+        if name in ours.items
+    )
+
+
+def percentiles(values: np.ndarray, confidence: float = 0.95) -> Interval:
+    """Return the bounds between which the share `confidence` of values `(B,)` lies.
+
+    Values that are not numbers do not count; the bounds are not numbers if there are no others.
+    """
     # A bootstrap sample may have no value, for example if all its gold scores are equal.
     defined = values[~np.isnan(values)]
     tail = 50 * (1 - confidence)

@@ -1,7 +1,7 @@
 """Bootstrap samples of test items, as counts of how often each item was drawn."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,38 +11,54 @@ from declutr.evaluation.scores import Items, pearson, standardised
 _NEARLY_CONSTANT = 1e-8  # share of the variance below which moments have too few digits
 
 
+class Draws:
+    """Random samples of as many items, which all parts of that size and subset share.
+
+    # Parameters
+
+    size : the number of items.
+    seed : the seed of the samples.
+    """
+
+    def __init__(self, size: int, seed: Sequence[int]) -> None:
+        self._size, self._rng = size, np.random.default_rng(seed)
+        self.counts = np.empty((0, size))
+        """How often each item is in each of the last samples, `(b, n)` float64."""
+
+    def draw(self, samples: int) -> None:
+        """Draw new samples in place of the last ones."""
+        rows = self._rng.integers(self._size, size=(samples, self._size))
+        rows += self._size * np.arange(samples)[:, None]
+        counts = np.bincount(rows.ravel(), minlength=samples * self._size)
+        self.counts = counts.reshape(samples, self._size).astype(np.float64)
+
+
 class Part:
     """Items that are drawn together, and the statistics of the present samples of them.
 
     The counts of a part that joins others are theirs.
     """
 
-    def __init__(self, items: Items, drawn: "Callable[[int], np.ndarray] | Sequence[Part]"):
+    def __init__(self, items: Items, drawn: "Draws | Sequence[Part]"):
         self.items = items
         self.size = len(next(iter(items.values())))
         self._drawn = drawn
-        self._counts: np.ndarray | None = None
+        self._joined: np.ndarray | None = None
         self._known: dict[str, np.ndarray] = {}
 
-    def draw(self, samples: int) -> None:
-        """Draw new samples of the items, and forget what was computed from earlier ones."""
-        self.forget()
-        assert callable(self._drawn)
-        self._counts = self._drawn(samples)
-
     def forget(self) -> None:
-        """Forget all that belongs to the last samples."""
+        """Forget all that was computed from the last samples."""
         self._known.clear()
-        if not callable(self._drawn):
-            self._counts = None
+        self._joined = None
 
     @property
     def counts(self) -> np.ndarray:
         """How often each item is in each sample, `(b, n)` float64."""
-        if self._counts is None:
-            assert not callable(self._drawn)
-            self._counts = np.concatenate([part.counts for part in self._drawn], axis=1)
-        return self._counts
+        if isinstance(self._drawn, Draws):
+            return self._drawn.counts
+        if self._joined is None:
+            self._joined = np.concatenate([part.counts for part in self._drawn], axis=1)
+        return self._joined
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """Return the mean over the items of each sample of values `(n,)`."""
@@ -118,8 +134,21 @@ class _Order:
         return drawn, drawn.cumsum(axis=1) - (drawn - 1) / 2
 
 
-def parts_of(items: Items, known: dict[tuple[bytes, ...], Part], seed: int) -> list[Part]:
-    """Return the parts that the subsets of items make; equal parts are the same object."""
+def parts_of(
+    items: Items,
+    known: dict[tuple[bytes, ...], Part],
+    draws: dict[tuple[int, int], Draws],
+    seed: int,
+) -> list[Part]:
+    """Return the parts that the subsets of items make; equal parts are the same object.
+
+    # Parameters
+
+    items : items of a score, with or without subsets.
+    known : the parts so far, to which new ones are added.
+    draws : the samples so far by subset and size, to which new ones are added.
+    seed : the seed of the samples.
+    """
     subsets = items.get("subset", np.zeros(len(next(iter(items.values()))), dtype=np.int64))
     parts = []
     for subset in np.unique(subsets):
@@ -128,7 +157,10 @@ def parts_of(items: Items, known: dict[tuple[bytes, ...], Part], seed: int) -> l
         texts = (part for name in sorted(taken) for part in (name.encode(), taken[name].tobytes()))
         key = (str(subset).encode(), *texts)
         if key not in known:
-            known[key] = Part(taken, _counter(int(rows.sum()), [seed, _natural(int(subset))]))
+            place = _natural(int(subset)), int(rows.sum())
+            if place not in draws:
+                draws[place] = Draws(place[1], [seed, place[0]])
+            known[key] = Part(taken, draws[place])
         parts.append(known[key])
     return parts
 
@@ -136,19 +168,6 @@ def parts_of(items: Items, known: dict[tuple[bytes, ...], Part], seed: int) -> l
 def _natural(number: int) -> int:
     """Map the integers to the natural numbers, which seeds must be."""
     return 2 * number if number >= 0 else -2 * number - 1
-
-
-def _counter(size: int, seed: Sequence[int]) -> Callable[[int], np.ndarray]:
-    """Return a function that draws counts `(b, size)` of b samples."""
-    rng = np.random.default_rng(seed)
-
-    def drawn(samples: int) -> np.ndarray:
-        rows = rng.integers(size, size=(samples, size))
-        rows += size * np.arange(samples)[:, None]
-        counts = np.bincount(rows.ravel(), minlength=samples * size)
-        return counts.reshape(samples, size).astype(np.float64)
-
-    return drawn
 
 
 def joined(parts: Sequence[Part]) -> Part:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan, nan
-from statistics import fmean
+from typing import Any
 
 from declutr.evaluation.tasks.probing import FILES as PROBING
 from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
@@ -82,8 +82,12 @@ class Definition:
         missing = [task for task, value in found.items() if isnan(value)]
         if missing:
             return Average(self.name, None, missing)
-        means = [fmean(found[task] for task in group) for group in self.groups]
-        return Average(self.name, fmean(means), [])
+        return Average(self.name, self.mean(found), [])
+
+    def mean(self, values: Mapping[str, Any]) -> Any:
+        """Return the mean of values by task, which are numbers or arrays of one shape."""
+        means = [sum(values[task] for task in group) / len(group) for group in self.groups]
+        return sum(means) / len(means)
 
 
 @dataclass(frozen=True)

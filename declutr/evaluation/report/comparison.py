@@ -1,13 +1,20 @@
 """The comparison of encoders that a report shows."""
 
 import math
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from declutr.evaluation.bootstrap import RESAMPLES, Interval, difference
+from declutr.evaluation.bootstrap import (
+    RESAMPLES,
+    Interval,
+    percentiles,
+    resampled,
+    same_items,
+)
 from declutr.evaluation.results import Record
 from declutr.evaluation.scores import Score
 
@@ -67,6 +74,7 @@ class Comparison:
     records: Mapping[str, Mapping[str, Record]]
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     resamples: int = RESAMPLES
+    _drawn: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict, repr=False)
 
     def record(self, encoder: str, task: str) -> Record | None:
         """Return the result of an encoder on a task; None if there is none."""
@@ -167,14 +175,53 @@ class Comparison:
 
         encoder, task : their names.
         """
-        ours, first = (self.score(name, task) for name in (encoder, self.encoders[0]))
-        if ours is None or first is None or not _same_items(ours, first):
+        first = self.encoders[0]
+        if not self.comparable((encoder, first), task):
             return None
-        value = ours.value - first.value
+        value = self.value(encoder, task) - self.value(first, task)
         if not math.isfinite(value):
             return None
-        drawn = self.resamples
-        return Difference(value, difference(ours, first, resamples=drawn) if drawn else None)
+        if not self.resamples:
+            return Difference(value, None)
+        ours, theirs = (self.drawn(e, task, self.main_name(task)) for e in (encoder, first))
+        return Difference(value, percentiles(ours - theirs))
+
+    def comparable(self, encoders: Iterable[str], task: str, name: str | None = None) -> bool:
+        """Return whether encoders have a score of the same test items, by default the main one.
+
+        # Parameters
+
+        encoders, task : their names.
+        name : the name of the score.
+        """
+        first, *others = (self.score(encoder, task, name) for encoder in encoders)
+        return first is not None and all(
+            other is not None and same_items(first, other) for other in others
+        )
+
+    def draw(self, task: str, names: Iterable[str]) -> None:
+        """Compute scores of all encoders on bootstrap samples, the same ones, for `drawn`.
+
+        # Parameters
+
+        task : its name; other tasks have other samples.
+        names : names of scores, which cost less together.
+        """
+        found = {
+            (encoder, task, name): score
+            for encoder in self.encoders
+            for name in names
+            if (encoder, task, name) not in self._drawn
+            and (score := self.score(encoder, task, name)) is not None
+        }
+        drawn = resampled(list(found.values()), self.resamples, zlib.crc32(task.encode()))
+        self._drawn.update(zip(found, drawn, strict=True))
+
+    def drawn(self, encoder: str, task: str, name: str) -> np.ndarray:
+        """Return a score of an encoder on bootstrap samples of the test items, `(B,)`."""
+        if (encoder, task, name) not in self._drawn:
+            self.draw(task, [name])
+        return self._drawn[encoder, task, name]
 
     def differences(self, encoder: str) -> dict[str, Difference]:
         """Return the differences of an encoder from the first one, by task; see `difference`."""
@@ -213,16 +260,3 @@ class Comparison:
 
     def _of(self, task: str) -> dict[str, Record]:
         return {name: r for name in self.encoders if (r := self.record(name, task))}
-
-
-def _same_items(ours: Score, theirs: Score) -> bool:
-    """Return whether two scores are the same statistic of the same test items, as far as known."""
-    kinds = {(score.name, score.statistic, frozenset(score.items)) for score in (ours, theirs)}
-    if len(kinds) > 1:
-        return False
-    lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
-    return len(lengths) == 1 and all(
-        np.array_equal(ours.items[name], theirs.items[name])
-        for name in ("gold", "subset")  # these items do not depend on the encoder
-        if name in ours.items
-    )

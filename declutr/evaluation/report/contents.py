@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.evaluation.report.averages import Average
+from declutr.evaluation.report.averages import Average, Definition
 from declutr.evaluation.report.comparison import Comparison, Difference
 from declutr.evaluation.report.dimensions import curves, losses, whole_encoders
+from declutr.evaluation.report.pairs import TESTED, pairs
 from declutr.evaluation.report.plots import Picture
+from declutr.evaluation.report.quoted import Quoted
+from declutr.evaluation.report.ranking import ranking
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ class Contents:
     pictures : pictures that were drawn; links to them are relative to `folder`.
     folder : the folder that the report will be written to.
     not_opened : encoders that could not be opened, with the reason.
+    quoted : rows of papers' tables to show beside the results.
+    rank_by : the definition of the score that encoders are ordered by; None for no ranking.
+    left_out : folder, encoder and tasks of results that are not comparable, with the reason.
     """
 
     comparison: Comparison
@@ -81,14 +87,31 @@ class Contents:
     pictures: Sequence[Picture] = ()
     folder: Path = Path()
     not_opened: Mapping[str, str] = field(default_factory=dict)
+    quoted: Sequence[Quoted] = ()
+    rank_by: Definition | None = None
+    left_out: Sequence[tuple[str, str, str, str]] = ()
 
     def __post_init__(self) -> None:
         self.whole = whole_encoders(self.comparison)
+        by = self.rank_by
+        definitions = list(TESTED)
+        if by is not None and by not in TESTED and by.name not in self.comparison.tasks:
+            definitions.append(by)
+        self.pairs = pairs(self.whole, definitions)
+        self.contestants = self.pairs.contestants
+        self.ranking = (
+            None if by is None else ranking(self.whole, self.contestants, self.quoted, by)
+        )
         self.differences: dict[str, dict[str, Difference]] = {
             encoder: self.whole.differences(encoder) for encoder in self.whole.encoders[1:]
         }
         self.curves = curves(self.comparison)
         self.losses = losses(self.comparison)
+
+    def averages_of(self, encoder: str) -> dict[str, float]:
+        """Return the averages that an encoder has, by name."""
+        of_one = self.averages[encoder]
+        return {average.name: average.value for average in of_one if average.value is not None}
 
     def picture(self, name: str) -> str:
         """Return a picture with its caption in Markdown; empty text if it was not drawn."""

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from declutr.evaluation.bootstrap import Interval
+from declutr.evaluation.report import pair_sections as of_pairs
+from declutr.evaluation.report import run_sections as of_run
 from declutr.evaluation.report import score_sections as of_scores
 from declutr.evaluation.report.comparison import Difference
 from declutr.evaluation.report.contents import About, Contents
+from declutr.evaluation.report.pairs import PairTest
 from declutr.evaluation.report.score_sections import CONVENTION, alarms
-from declutr.evaluation.report.tables import aligned, seconds, section, table, text
-from declutr.evaluation.report.truncated_encoders import WHOLE
+from declutr.evaluation.report.tables import aligned, section, table, text
 from declutr.evaluation.results import Record
 
 __all__ = ["CONVENTION", "FORMAT", "About", "Report"]
@@ -27,9 +29,14 @@ class Report(Contents):
         parts = [
             heading(self),
             failures(self),
+            of_run.left_out(self),
+            of_pairs.standing(self),
             of_scores.scores(self),
             self.picture("tasks"),
             of_scores.averages(self),
+            of_scores.published(self),
+            self.picture("published"),
+            of_pairs.seeds(self),
             of_scores.conventions(self),
             self.picture("similarities"),
             of_scores.geometry(self),
@@ -37,11 +44,12 @@ class Report(Contents):
             self.picture("map"),
             of_scores.dimensions(self),
             of_scores.differences(self),
-            missing(self),
-            notes(self),
-            time(self),
-            encoders(self),
-            method(self),
+            of_pairs.all_pairs(self),
+            of_run.missing(self),
+            of_run.notes(self),
+            of_run.time(self),
+            of_run.encoders(self),
+            of_run.method(self),
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -73,6 +81,12 @@ class Report(Contents):
                 "from": self.whole.encoders[0] if self.whole.encoders else None,
                 "of": _differences(self.differences),
             },
+            "pairs": {
+                kind: [_tested(test) for test in getattr(self.pairs, kind)]
+                for kind in ("tasks", "averages")
+            },
+            "seeds": {name: of for name, of in self.contestants.items() if len(of) > 1},
+            "quoted": [row.label for row in self.quoted],
             "losses": {whole: _differences(of_one) for whole, of_one in self.losses.items()},
             "missing": self.comparison.missing(),
             "not_opened": dict(self.not_opened),
@@ -98,6 +112,10 @@ class Report(Contents):
                 "interval_seconds": spent.intervals,
             },
         }
+
+
+def _tested(test: PairTest) -> dict[str, Any]:
+    return {**test._asdict(), "interval": list(test.interval)}
 
 
 def _task(record: Record) -> dict[str, Any]:
@@ -143,104 +161,3 @@ def failures(report: Contents) -> str:
     rows = [(encoder, "all", error) for encoder, error in report.not_opened.items()]
     rows += report.comparison.failures()
     return section("Failed", table(["encoder", "task", "what happened"], rows)) if rows else ""
-
-
-def missing(report: Contents) -> str:
-    """Return the section on tasks without data; empty if all have data."""
-    missing = report.comparison.missing()
-    if not missing:
-        return ""
-    lines = [f"* {text(task)}: {text(reason)}" for task, reason in missing.items()]
-    about = "These tasks have no score, and no average that needs them is given."
-    return section("Missing data", about, "\n".join(lines))
-
-
-def notes(report: Contents) -> str:
-    """Return the section with notes on tasks; empty without notes."""
-    c = report.comparison
-    lines = []
-    for task, notes in c.notes().items():
-        for note, encoders in notes.items():
-            whose = "" if len(encoders) == len(c.encoders) else f" ({', '.join(encoders)})"
-            lines.append(f"* {text(task)}: {text(note + whose)}")
-    return section("Notes on tasks", "\n".join(lines)) if lines else ""
-
-
-def time(report: Contents) -> str:
-    """Return the section on the time that embedding and scoring took."""
-    rows = []
-    for encoder in report.comparison.encoders:
-        spent = report.time_spent(encoder)
-        timed = spent.embedded and spent.embedding
-        longest = sorted(spent.tasks.items(), key=lambda item: -item[1])[:3]
-        rows.append(
-            [
-                encoder,
-                seconds(spent.embedding),
-                f"{spent.embedded:,}",
-                f"{spent.requested:,}",
-                f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
-                seconds(spent.scoring),
-                "–" if spent.share is None else f"{100 * spent.share:.0f} %",
-                seconds(spent.intervals),
-                ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
-            ]
-        )
-    header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
-    header += ["scoring", "share of scoring", "intervals", "longest"]
-    about = (
-        "Each different sentence is embedded once a run, and leading dimensions are cut from "
-        "that. Scoring is mostly the training of classifiers."
-    )
-    return section("Time", about, table(header, rows))
-
-
-def encoders(report: Contents) -> str:
-    """Return the section that describes the encoders."""
-    rows = []
-    for encoder in report.comparison.encoders:
-        facts = report.comparison.facts.get(encoder, {})
-        described = dict(facts.get("description", {}))
-        dimension, mark = described.pop("dimension", None), described.pop("fingerprint", "")
-        parameters = described.pop("parameters", None)
-        mark, cut, kept = mark.partition("@")
-        known = described | (facts.get("counts") or {})
-        if WHOLE in described:  # the row of the whole encoder has the rest
-            known = {WHOLE: described[WHOLE]}
-        told = ", ".join(
-            f"{name.replace('_', ' ')} {f'{value:,}' if type(value) is int else value}"
-            for name, value in known.items()
-            if value is not None
-        )
-        given, short = str(facts.get("spec", "")).strip(), f"{mark[:12]}{cut}{kept}"
-        sizes = [f"{size:,}" if size else "–" for size in (parameters, dimension)]
-        rows.append([encoder, f"`{given}`", *sizes, told, f"`{short}`"])
-    header = ["encoder", "given as", "parameters", "dimension", "what it is", "fingerprint"]
-    return section("Encoders", table(header, rows))
-
-
-_INTERVALS = (
-    "95 %, percentiles of {:,} bootstrap samples of test items (Efron, 1979), drawn within subsets "
-    "where a test set has some. Scores on folds of cross-validation count every item once. They "
-    "hold for these embeddings and these classifiers; other seeds of training may differ by more."
-)
-
-
-def method(report: Contents) -> str:
-    """Return the section on how the report was made."""
-    about, drawn = report.about, report.comparison.resamples
-    lines = [
-        f"* Command: `{about.command}`",
-        f"* Data: `{about.data}`",
-        f"* Protocol: {_listed(about.protocol)}",
-        f"* Versions: {_listed(about.versions)}",
-        f"* Made: {about.made}",
-        f"* Intervals: {_INTERVALS.format(drawn)}"
-        if drawn
-        else "* Intervals: none were asked for.",
-    ]
-    return section("How this was made", "\n".join(lines))
-
-
-def _listed(facts: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items())

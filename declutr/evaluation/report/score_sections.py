@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from declutr.evaluation.report.comparison import GROUPS, Difference
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.dimensions import Curves, families
+from declutr.evaluation.report.score_tables import beside_quotations
 from declutr.evaluation.report.tables import bold, difference, percent, plain, section, table, text
 
 CONVENTION = re.compile(
@@ -24,6 +25,10 @@ _ABOUT_AVERAGES = """\
 An average is given only if every task of it has a score. `DeCLUTR all` weighs all tasks alike, as
 its public script has done since June 2020; `DeCLUTR v1 Avg.` is the mean of the downstream and the
 probing average, as the first version of its paper prints it."""
+
+_ABOUT_PUBLISHED = """\
+Rows with a mark in brackets are quoted from papers, and were not measured here. A column has one
+convention; a dash is what a paper does not print. Bold: the best of a column."""
 
 _ABOUT_GEOMETRY = """\
 `alignment` (lower is better) is the mean squared distance of pairs that mean the same, `uniformity`
@@ -85,6 +90,12 @@ def averages(report: Contents) -> str:
         summary = f"<summary>{len(none)} averages lack tasks</summary>"
         parts += [f"<details>{summary}", "\n".join(none), "</details>"]
     return section("Averages", _ABOUT_AVERAGES, *parts)
+
+
+def published(report: Contents) -> str:
+    """Return the section with averages beside those of papers; empty without any."""
+    blocks = [f"### {text(t.title)}\n\n{t.markdown()}" for t in beside_quotations(report)]
+    return section("Beside published numbers", _ABOUT_PUBLISHED, *blocks) if blocks else ""
 
 
 def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:

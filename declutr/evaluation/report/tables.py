@@ -3,8 +3,30 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from declutr.evaluation.report.comparison import Cell, Difference
+
+
+class Entry(NamedTuple):
+    """A number of a table: the mean of n values, with their standard deviation if n > 1."""
+
+    value: float
+    deviation: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The number with two decimals."""
+        if not math.isfinite(self.value):
+            return "–"
+        return f"{self.value:.2f}" + ("" if self.deviation is None else f" ± {self.deviation:.2f}")
+
+
+def entry(values: Sequence[float]) -> Entry:
+    """Summarise the values of an encoder's seeds, of which there may be one."""
+    return Entry(float(np.mean(values)), float(np.std(values, ddof=1)) if values[1:] else None)
 
 
 def section(title: str, *parts: str) -> str:

@@ -23,6 +23,8 @@ STYLE: Any = {
     "figure.facecolor": "white",
     "legend.frameon": False,
     "savefig.dpi": 150,
+    "svg.fonttype": "none",  # text that can be searched, in the reader's font
+    "svg.hashsalt": "declutr",  # the same picture gives the same file
 }
 """Settings of matplotlib for all pictures."""
 

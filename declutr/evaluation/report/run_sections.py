@@ -1,0 +1,122 @@
+"""The sections of a report on how it was made: data, time, encoders and settings, in Markdown."""
+
+from collections.abc import Mapping
+
+from declutr.evaluation.report.contents import Contents
+from declutr.evaluation.report.tables import seconds, section, table, text
+from declutr.evaluation.report.truncated_encoders import WHOLE
+
+
+def left_out(report: Contents) -> str:
+    """Return the section on results of other folders that cannot be compared; empty without."""
+    if not report.left_out:
+        return ""
+    about = (
+        "These results stand in no table: they were made otherwise than those of the first folder."
+    )
+    header = ["folder", "encoder", "tasks", "why"]
+    return section("Not comparable", about, table(header, report.left_out))
+
+
+def missing(report: Contents) -> str:
+    """Return the section on tasks without data; empty if all have data."""
+    missing = report.comparison.missing()
+    if not missing:
+        return ""
+    lines = [f"* {text(task)}: {text(reason)}" for task, reason in missing.items()]
+    about = "These tasks have no score, and no average that needs them is given."
+    return section("Missing data", about, "\n".join(lines))
+
+
+def notes(report: Contents) -> str:
+    """Return the section with notes on tasks; empty without notes."""
+    c = report.comparison
+    lines = []
+    for task, notes in c.notes().items():
+        for note, encoders in notes.items():
+            whose = "" if len(encoders) == len(c.encoders) else f" ({', '.join(encoders)})"
+            lines.append(f"* {text(task)}: {text(note + whose)}")
+    return section("Notes on tasks", "\n".join(lines)) if lines else ""
+
+
+def time(report: Contents) -> str:
+    """Return the section on the time that embedding and scoring took."""
+    rows = []
+    for encoder in report.comparison.encoders:
+        spent = report.time_spent(encoder)
+        timed = spent.embedded and spent.embedding
+        longest = sorted(spent.tasks.items(), key=lambda item: -item[1])[:3]
+        rows.append(
+            [
+                encoder,
+                seconds(spent.embedding),
+                f"{spent.embedded:,}",
+                f"{spent.requested:,}",
+                f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
+                seconds(spent.scoring),
+                "–" if spent.share is None else f"{100 * spent.share:.0f} %",
+                seconds(spent.intervals),
+                ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
+            ]
+        )
+    header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
+    header += ["scoring", "share of scoring", "intervals", "longest"]
+    about = (
+        "Each different sentence is embedded once a run, and leading dimensions are cut from "
+        "that. Scoring is mostly the training of classifiers."
+    )
+    return section("Time", about, table(header, rows))
+
+
+def encoders(report: Contents) -> str:
+    """Return the section that describes the encoders."""
+    rows = []
+    for encoder in report.comparison.encoders:
+        facts = report.comparison.facts.get(encoder, {})
+        described = dict(facts.get("description", {}))
+        dimension, mark = described.pop("dimension", None), described.pop("fingerprint", "")
+        parameters = described.pop("parameters", None)
+        mark, cut, kept = mark.partition("@")
+        known = described | (facts.get("counts") or {})
+        if WHOLE in described:  # the row of the whole encoder has the rest
+            known = {WHOLE: described[WHOLE]}
+        told = ", ".join(
+            f"{name.replace('_', ' ')} {f'{value:,}' if type(value) is int else value}"
+            for name, value in known.items()
+            if value is not None
+        )
+        given, short = str(facts.get("spec", "")).strip(), f"{mark[:12]}{cut}{kept}"
+        sizes = [f"{size:,}" if size else "–" for size in (parameters, dimension)]
+        rows.append([encoder, f"`{given}`", *sizes, told, f"`{short}`"])
+    for one in report.quoted:
+        sizes = [one.parameters or "–", str(one.dimension or "–")]
+        rows.append([one.label, "quoted", *sizes, one.source, "–"])
+    header = ["encoder", "given as", "parameters", "dimension", "what it is", "fingerprint"]
+    return section("Encoders", table(header, rows))
+
+
+_INTERVALS = (
+    "95 %, percentiles of {:,} bootstrap samples of test items (Efron, 1979), drawn within subsets "
+    "where a test set has some. Scores on folds of cross-validation count every item once. They "
+    "hold for these embeddings and these classifiers; other seeds of training may differ by more."
+)
+
+
+def method(report: Contents) -> str:
+    """Return the section on how the report was made."""
+    about, drawn = report.about, report.comparison.resamples
+    lines = [
+        f"* Command: `{about.command}`",
+        f"* Data: `{about.data}`",
+        f"* Protocol: {_listed(about.protocol)}",
+        f"* Versions: {_listed(about.versions)}",
+        f"* Made: {about.made}",
+        f"* Intervals: {_INTERVALS.format(drawn)}"
+        if drawn
+        else "* Intervals: none were asked for.",
+    ]
+    return section("How this was made", "\n".join(lines))
+
+
+def _listed(facts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
