@@ -92,6 +92,8 @@ class Report(Contents):
             "time": {
                 "embedding_seconds": spent.embedding,
                 "embedded_sentences": spent.embedded,
+                "stored_sentences": spent.stored,
+                "store_seconds": spent.storing,
                 "requested_sentences": spent.requested,
                 "scoring_seconds": spent.scoring,
                 "scoring_share": spent.share,
@@ -178,6 +180,7 @@ def time(report: Contents) -> str:
                 encoder,
                 seconds(spent.embedding),
                 f"{spent.embedded:,}",
+                f"{spent.stored:,}",
                 f"{spent.requested:,}",
                 f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
                 seconds(spent.scoring),
@@ -186,11 +189,13 @@ def time(report: Contents) -> str:
                 ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
             ]
         )
-    header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
+    header = ["encoder", "embedding", "sentences embedded", "stored before"]
+    header += ["asked for by tasks", "a second"]
     header += ["scoring", "share of scoring", "intervals", "longest"]
     about = (
-        "Each different sentence is embedded once a run, and leading dimensions are cut from "
-        "that. Scoring is mostly the training of classifiers."
+        "Each different sentence is embedded once, and leading dimensions are cut from that. Those "
+        "that were stored before are not embedded again. Scoring is mostly the training of "
+        "classifiers."
     )
     return section("Time", about, table(header, rows))
 
