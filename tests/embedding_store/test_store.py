@@ -9,6 +9,7 @@ import pytest
 
 from declutr.embedding_store import EmbeddingStore, StoreError, text_keys
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_disks")
 KEYS = text_keys(["a", "b"])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from declutr.evaluation.run import Run
 from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Protocol
 from tests.evaluation.fakes import Encoder, Positive, Similar, hashed
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_disks")
 ONE, TWO = ["a", "b", "c", "b"], ["c", "d"]
 TASKS = [Positive("one", ONE), Positive("two", TWO), Similar()]
 
@@ -106,10 +108,10 @@ def start(tmp_path: Path, store: EmbeddingStore) -> Callable[..., tuple[Encoder,
         stored: bool = True,
         dimensions: Sequence[int] = (),
         not_stored: str | None = None,
-        **encoder: str,
+        **encoder: Any,
     ) -> tuple[Encoder, dict, list]:
         said: list[str] = []
-        used = Encoder(encode=rounding, **encoder)
+        used = Encoder(**{"encode": rounding} | encoder)
         used.not_stored = not_stored
         results = ResultFolder(tmp_path / folder)
         how = {"say": said.append, "resamples": 0, "store": store if stored else None}
@@ -145,6 +147,21 @@ def test_another_protocol_and_another_task_embed_nothing_twice(start, store) -> 
     assert f"hashed: 0 sentences embedded, 124 taken from {folder} (0.0 MB)" in other[2]
     assert Path(folder).parent == store.folder and other[1]["facts"]["store"]["bytes"] > 1000
     assert "store" not in plain[1]["facts"]
+
+
+def test_a_run_that_is_killed_while_it_embeds_goes_on_after_the_last_block(start) -> None:
+    many = [Positive("many", [str(number) for number in range(2500)])]
+
+    def killed(texts: Sequence[str]) -> np.ndarray:
+        if len(texts) < 1024:
+            raise KeyboardInterrupt
+        return hashed(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        start("killed", many, encode=killed)
+    encoder, told, _ = start("killed", many, encode=hashed)
+    assert len(encoder.seen) == 2500 - 2 * 1024
+    assert told["items"] == start("plain", many, stored=False, encode=hashed)[1]["items"]
 
 
 def test_leading_dimensions_are_cut_from_what_is_stored(start) -> None:
