@@ -124,8 +124,9 @@ class Run:
 
     def close(self) -> None:
         """Close the stored embeddings of all encoders."""
-        for rows in filter(None, self._rows.values()):
-            rows.close()
+        for rows in self._rows.values():
+            if rows is not None:
+                rows.close()
         self._rows.clear()
 
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
@@ -200,7 +201,10 @@ class Run:
         runs = self.folder.description(encoder.name).get("runs", [])
         requested = sum(len(task.sentences()) for task in tasks if task.name in self._data)
         ours = {"requested": requested, **meter.facts()}
-        self._describe(encoder, counts=dict(encoder.counts()), runs=[*runs, ours])
+        counts = dict(encoder.counts())
+        if counts and meter.stored:  # encoders count what they embed
+            counts["stored_and_not_counted"] = meter.stored
+        self._describe(encoder, counts=counts, runs=[*runs, ours])
         if (rows := self._rows.get(encoder.name)) is not None:
             self._describe(encoder, store={"folder": str(rows.folder), "bytes": rows.size})
             self._say(
@@ -211,9 +215,11 @@ class Run:
     def _describe(self, encoder: NamedEncoder, **facts: Any) -> None:
         now = encoder.describe()
         before = self.folder.description(encoder.name).get("description", {})
-        if now.get("dimension") is None and before.get("fingerprint") == now["fingerprint"]:
-            # Some encoders know their dimension only after the first call.
-            now["dimension"] = before.get("dimension")
+        if now.get("dimension") is None:  # some encoders know it only after the first call
+            same = before.get("fingerprint") == now["fingerprint"]
+            rows = self._rows.get(encoder.name)
+            stored = rows.dimension if rows is not None else 0
+            now["dimension"] = (before.get("dimension") if same else None) or stored or None
         self.folder.describe(encoder.name, spec=encoder.spec, description=now, **facts)
 
 

@@ -123,12 +123,14 @@ def test_no_other_run_embeds_a_stored_sentence(run, command, found, data, tmp_pa
     time = found()["encoders"]["it"]["time"]
     count = time["embedded_sentences"]
     assert count > 30 and time["stored_sentences"] == 0
-    again = ("evaluate-embeddings", data, stored, "--tasks", "TREC", "geometry", *quick)
-    again = (*again, "-o", tmp_path / "other")
+    again = ("evaluate-embeddings", data, stored, "--tasks", "geometry", *quick)
+    again = (*again, "-o", tmp_path / "other", "--dimensions", "4")
     output = command(*again, "--store", tmp_path / "out" / "embeddings", "--store-limit", "0")
-    assert f"it: 90 sentences embedded, {count} taken from" in output
+    assert f"it: 0 sentences embedded, {count} taken from" in output
     assert "MB removed, 0.0 MB left" in output
-    results = json.loads((tmp_path / "other" / "results.json").read_text())["encoders"]["it"]
+    results = json.loads((tmp_path / "other" / "results.json").read_text())["encoders"]
+    assert "it@4" in results, "the dimension is known from what is stored"
+    results = results["it"]
     assert results["time"]["stored_sentences"] == count and results["store"]["bytes"] > 9000
     report = (tmp_path / "other" / "report.md").read_text()
     assert "| sentences embedded | stored before |" in report

@@ -147,6 +147,9 @@ def test_another_protocol_and_another_task_embed_nothing_twice(start, store) -> 
     assert f"hashed: 0 sentences embedded, 124 taken from {folder} (0.0 MB)" in other[2]
     assert Path(folder).parent == store.folder and other[1]["facts"]["store"]["bytes"] > 1000
     assert "store" not in plain[1]["facts"]
+    counts = [told[1]["facts"]["counts"] for told in (plain, filling, other)]
+    stored = {"truncated_texts": 0, "stored_and_not_counted": 124}
+    assert counts == [{"truncated_texts": 0}, {"truncated_texts": 0}, stored]
 
 
 def test_a_run_that_is_killed_while_it_embeds_goes_on_after_the_last_block(start) -> None:
