@@ -180,18 +180,17 @@ def time(report: Contents) -> str:
                 encoder,
                 seconds(spent.embedding),
                 f"{spent.embedded:,}",
-                f"{spent.stored:,}",
                 f"{spent.requested:,}",
                 f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
                 seconds(spent.scoring),
                 "–" if spent.share is None else f"{100 * spent.share:.0f} %",
                 seconds(spent.intervals),
+                f"{spent.stored:,}",
                 ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
             ]
         )
-    header = ["encoder", "embedding", "sentences embedded", "stored before"]
-    header += ["asked for by tasks", "a second"]
-    header += ["scoring", "share of scoring", "intervals", "longest"]
+    header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
+    header += ["scoring", "share of scoring", "intervals", "stored before", "longest"]
     about = (
         "Each different sentence is embedded once, and leading dimensions are cut from that. Those "
         "that were stored before are not embedded again. Scoring is mostly the training of "
