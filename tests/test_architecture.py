@@ -19,14 +19,15 @@ ROOMS = [
     *("system", "recipes", "environment"),
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
-    *("evaluation", "models", "task_models", "pretrained_parts", "training"),
+    *("embedding_store", "evaluation", "models", "task_models", "pretrained_parts", "training"),
     *("inference", "search", "export", "static_vectors"),
     "plugin",
     *("runs", "commands"),
     *("quickstart", "__init__", "__main__"),
 ]
 WITHOUT_ALLENNLP = {
-    *("system", "recipes", "environment", "sampling", "corpus", "transformer", "evaluation"),
+    *("system", "recipes", "environment", "sampling", "corpus", "transformer"),
+    *("embedding_store", "evaluation"),
 }
 
 

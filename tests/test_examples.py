@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -178,3 +179,116 @@ def test_domain_adaptation(
     assert re.search(r"\nbefore \d+\.\d%, after \d+\.\d%\n$", told[0])
     assert told[0] == told[1], "the second time, the run is finished and opened"
     assert str(script.name) in (EXAMPLE.parent / "README.md").read_text()
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def naive_bilstm_max(state: dict[str, torch.Tensor], x: np.ndarray) -> np.ndarray:
+    """The maximum over the outputs of an LSTM in both directions, word by word, in float64."""
+    found = []
+    for suffix, words in (("", x), ("_reverse", x[::-1])):
+        names = [f"enc_lstm.{kind}_l0{suffix}" for kind in ("weight_ih", "weight_hh")]
+        names += [name.replace("weight", "bias") for name in names]
+        w, u, b, c = (state[name].double().numpy() for name in names)
+        cell = hidden = np.zeros(u.shape[1])
+        outputs = []
+        for word in words:
+            i, f, g, o = np.split(w @ word + b + u @ hidden + c, 4)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            hidden = sigmoid(o) * np.tanh(cell)
+            outputs.append(hidden)
+        found.append(np.max(outputs, axis=0))
+    return np.concatenate(found)
+
+
+@pytest.fixture
+def infersent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """Tiny files of both versions where `encoders.py` looks for them; return weights."""
+    monkeypatch.setenv("INFERSENT", str(tmp_path))
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent / "infersent"))
+    for name in ("encoders", "bilstm_max"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("encoder", "GloVe", "fastText"):
+        (tmp_path / name).mkdir()
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(6, 5, bidirectional=True)
+    state = {f"enc_lstm.{name}": weight.data for name, weight in lstm.named_parameters()}
+    for version in (1, 2):
+        torch.save(state, tmp_path / f"encoder/infersent{version}.pkl")
+    rows = np.random.default_rng(0).normal(size=(17, 6)).round(4)
+    words = [word for topic in TOPICS.values() for word in topic] + ["<s>", "</s>"]
+    lines = [f"{w} {' '.join(map(str, row))}\n" for w, row in zip(words, rows, strict=True)]
+    (tmp_path / "GloVe/glove.840B.300d.txt").write_text("".join(lines))
+    lines = [line.replace("s>", "p>") for line in lines]
+    (tmp_path / "fastText/crawl-300d-2M.vec").write_text("17 6\n" + "".join(lines))
+    return state
+
+
+def test_infersent_is_the_plain_computation(infersent: dict, tmp_path: Path) -> None:
+    from declutr.inference.sources import open_encoder
+
+    table = {}
+    for line in (tmp_path / "GloVe/glove.840B.300d.txt").read_text().splitlines():
+        word, *numbers = line.split()
+        table[word] = np.array(numbers, float)
+    texts = ["kalo mitu unknown tuka", "", "tuka", "resa nove pidu loka sami", "never seen"]
+    for version in (1, 2):
+        encoder = open_encoder(f"encoders:version{version}")
+        found = encoder(texts)
+        for text, row in zip(texts, found, strict=True):
+            words = [word for word in ("<s>", *text.split(), "</s>") if word in table]
+            expected = naive_bilstm_max(infersent, np.array([table[word] for word in words]))
+            assert np.abs(row - expected).max() < 1e-6
+        assert np.abs(encoder(texts[::-1])[::-1] - found).max() < 1e-6 and encoder.dimension == 10
+
+    from bilstm_max import BiLSTMMax
+
+    files = tmp_path / "encoder/infersent1.pkl", tmp_path / "GloVe/glove.840B.300d.txt"
+    zero = BiLSTMMax(*files, zero_in_maximum=True)
+    assert np.array_equal(zero(texts), found.clip(min=0)) and (found < 0).any()
+    prints = {zero.fingerprint, BiLSTMMax(*files).fingerprint, BiLSTMMax(*files, 2).fingerprint}
+    torch.save({name: 2 * weight for name, weight in infersent.items()}, files[0])
+    assert len(prints | {BiLSTMMax(*files).fingerprint}) == 4
+    with pytest.warns(UserWarning, match="1 texts have no known word"):
+        assert not BiLSTMMax(*files, version=2)(["never seen"]).any()
+    wide = {name: w.repeat(1, 2) if "weight_ih" in name else w for name, w in infersent.items()}
+    wrong = {"has vectors of 6 numbers, .* expects 12": wide}
+    wrong["has a, expected enc_lstm.weight_ih_l0 and"] = {"a": torch.ones(1)}
+    for message, content in wrong.items():
+        torch.save(content, files[0])
+        with pytest.raises(ValueError, match=message):
+            BiLSTMMax(*files)(texts)
+    files[0].unlink()
+    with pytest.raises(ValueError, match=r"Found no file '.*infersent1.pkl', expected weights"):
+        _ = BiLSTMMax(*files).fingerprint
+
+
+def test_infersent_from_start_to_report(
+    infersent: dict, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    from allennlp.commands import main
+
+    questions = tmp_path / "data/downstream/TREC"
+    questions.mkdir(parents=True)
+    rng, words = random.Random(0), [word for topic in TOPICS.values() for word in topic]
+    labels = {"ABBR": 0, "DESC": 2, "ENTY": 4, "HUM": 6, "LOC": 8, "NUM": 10}
+    for name, rows in (("train_5500.label", 20), ("TREC_10.label", 10)):
+        own = {label: words[at : at + 2] for label, at in labels.items()}
+        rows_of_each = [(label, rng.choices(own[label], k=4)) for label in [*labels] * rows]
+        lines = [f"{label}:fine {' '.join(text)} ?\n" for label, text in rows_of_each]
+        (questions / name).write_text("".join(lines))
+    encoders = ["InferSent1=encoders:version1", "InferSent2=encoders:version2"]
+    command = ["declutr", "evaluate-embeddings", str(tmp_path / "data"), *encoders]
+    command += ["-o", str(tmp_path / "out"), "--tasks", "TREC", "--classifier", "sklearn"]
+    command += ["--device", "cpu", "--no-plots"]
+    monkeypatch.setattr(sys, "argv", command)
+    main()
+    told = capsys.readouterr().out
+    assert re.search(r"InferSent1: \d+ sentences embedded, 0 taken from ", told)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["encoders"]
+    for name in ("InferSent1", "InferSent2"):
+        scores = results[name]["tasks"]["TREC"]["scores"]
+        assert scores["accuracy"]["value"] > 60, "chance is a sixth"
+    assert "| InferSent1 | InferSent2 |" in (tmp_path / "out" / "report.md").read_text()

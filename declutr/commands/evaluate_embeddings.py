@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from declutr._version import __version__
+from declutr.commands import store_options
 from declutr.commands.command import Command, require_at_least_1, told_to_user, told_when_stopped
 from declutr.commands.overview import OF_MODELS
 from declutr.commands.report_options import add_report_options, wanted_of
@@ -60,6 +61,7 @@ on, and has a table and a picture of dimension against quality."""
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
         about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
         add("--resamples", type=int, default=1000, metavar="N", help=about)
+        store_options.add_arguments(parser)
         add("--overwrite", action="store_true", help="replace results that were made otherwise")
         add_report_options(parser)
 
@@ -103,6 +105,7 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
         raise ConfigurationError(
             f"Expected 0 or more samples as --resamples, got {args.resamples}."
         )
+    store_options.check(args)
     if args.hidden < 0:
         raise ConfigurationError(f"Expected 0 or more units as --hidden, got {args.hidden}.")
     if args.hidden and args.classifier == "sklearn":
@@ -181,10 +184,13 @@ def _evaluate(
             FileLock(folder / ".lock", timeout=0),
         ):
             results = ResultFolder(folder)
-            own = {"overwrite": args.overwrite, "resamples": args.resamples}
-            run = Run(results, tasks, protocol, __version__, progress=True, **own)
+            store = store_options.opened(args, folder)
+            own: dict[str, Any] = {name: getattr(args, name) for name in ("overwrite", "resamples")}
+            run = Run(results, tasks, protocol, __version__, progress=True, store=store, **own)
             run.check([*names, *truncated])
             _add_encoders(run, args, names, dimensions)
+            run.close()
+            store_options.shrink(args, store)
             return write_report(run, folder, names, truncated, order, str(args.data), wanted)
     except Timeout as error:
         raise ConfigurationError(

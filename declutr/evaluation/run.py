@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import time
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
 from tqdm.auto import tqdm
 
+from declutr.embedding_store import EmbeddingStore, KeyedRows
 from declutr.evaluation.bootstrap import RESAMPLES
+from declutr.evaluation.metered_encoder import Meter, NamedEncoder, stored_rows
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.result_keys import Key, data_digest, differing, key_of, settings
 from declutr.evaluation.results import Record, ResultFolder, record
 from declutr.evaluation.sentence_vectors import Encode
 from declutr.evaluation.suite import evaluate, go_on_after
 from declutr.evaluation.task import Protocol, Task
-
-
-class NamedEncoder(typing.Protocol):
-    """An encoder with a name and a description, such as `declutr.inference.sources` opens."""
-
-    name: str
-    """The name of the encoder in reports and in the folder of results."""
-    spec: str
-    """The text that the user gave to name the encoder."""
-
-    def __call__(self, sentences: list[str], /) -> np.ndarray:
-        """Return the embeddings `(n, d)` of n sentences."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return facts, among them a `fingerprint` that differs if the embeddings may differ."""
-
-    def counts(self) -> dict[str, int]:
-        """Return how much of the input was truncated or unknown to the tokenizer."""
 
 
 class ChangedResults(ValueError):
@@ -59,6 +40,7 @@ class Run:
     resamples : the number of bootstrap samples of each interval; 0 for no intervals. Those of kept
         results are computed again if they had another number.
     say : called with each line of text for the user.
+    store : where embeddings are kept, so that no run embeds a sentence again; `None` for nowhere.
     """
 
     def __init__(
@@ -71,13 +53,15 @@ class Run:
         progress: bool = False,
         say: Callable[[str], None] = print,
         resamples: int = RESAMPLES,
+        store: EmbeddingStore | None = None,
     ) -> None:
-        self.resamples = resamples
+        self.resamples, self._store = resamples, store
         self.folder, self.tasks, self.protocol = folder, list(tasks), protocol
         self._version, self._overwrite = version, overwrite
         self._progress, self._say = progress, say
         self.not_opened: dict[str, str] = {}
         """Encoders that could not be opened, by name, with the reason."""
+        self._rows: dict[str, KeyedRows | None] = {}  # by encoder
         self._data: dict[str, Key] = {}  # by task; the encoder is filled in later
         for task in tqdm(tasks, desc="reading data", unit="task", disable=not progress):
             try:
@@ -122,13 +106,28 @@ class Run:
             return
         encode: Encode = encoder
         if meter is None:
-            encode = meter = Meter(encoder)
+            encode = meter = self.meter(encoder)
         results = evaluate(encode, todo, progress=self._progress)
         for place, result in enumerate(results):
             if place == 0:  # all sentences are embedded by now
                 self._tell_embedding(encoder, meter, todo)
             key = keys.get(result.task) or key_of(self.protocol, mark, self._version)
             self.folder.save(encoder.name, record(result, key, resamples=self.resamples))
+
+    def meter(self, encoder: NamedEncoder) -> Meter:
+        """Return a meter of an encoder, which embeds no sentence that has a stored embedding."""
+        if self._store is not None and encoder.name not in self._rows:
+            self._rows[encoder.name], why_not = stored_rows(encoder, self._store)
+            if why_not:
+                self._say(f"{encoder.name}: embeddings are not stored: {why_not}")
+        return Meter(encoder, self._rows.get(encoder.name))
+
+    def close(self) -> None:
+        """Close the stored embeddings of all encoders."""
+        for rows in self._rows.values():
+            if rows is not None:
+                rows.close()
+        self._rows.clear()
 
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
         """Compare all results in the folder that belong together, and count those that do not.
@@ -201,32 +200,27 @@ class Run:
     def _tell_embedding(self, encoder: NamedEncoder, meter: Meter, tasks: Sequence[Task]) -> None:
         runs = self.folder.description(encoder.name).get("runs", [])
         requested = sum(len(task.sentences()) for task in tasks if task.name in self._data)
-        ours = {"requested": requested, "embedded": meter.sentences, "seconds": meter.seconds}
-        self._describe(encoder, counts=dict(encoder.counts()), runs=[*runs, ours])
+        ours = {"requested": requested, **meter.facts()}
+        counts = dict(encoder.counts())
+        if counts and meter.stored:  # encoders count what they embed
+            counts["stored_and_not_counted"] = meter.stored
+        self._describe(encoder, counts=counts, runs=[*runs, ours])
+        if (rows := self._rows.get(encoder.name)) is not None:
+            self._describe(encoder, store={"folder": str(rows.folder), "bytes": rows.size})
+            self._say(
+                f"{encoder.name}: {meter.sentences:,} sentences embedded, {meter.stored:,} taken "
+                f"from {rows.folder} ({rows.size / 1e6:,.1f} MB)"
+            )
 
     def _describe(self, encoder: NamedEncoder, **facts: Any) -> None:
         now = encoder.describe()
         before = self.folder.description(encoder.name).get("description", {})
-        if now.get("dimension") is None and before.get("fingerprint") == now["fingerprint"]:
-            # Some encoders know their dimension only after the first call.
-            now["dimension"] = before.get("dimension")
+        if now.get("dimension") is None:  # some encoders know it only after the first call
+            same = before.get("fingerprint") == now["fingerprint"]
+            rows = self._rows.get(encoder.name)
+            stored = rows.dimension if rows is not None else 0
+            now["dimension"] = (before.get("dimension") if same else None) or stored or None
         self.folder.describe(encoder.name, spec=encoder.spec, description=now, **facts)
-
-
-class Meter:
-    """An encoder that counts the sentences it embeds and the seconds that takes."""
-
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
-        self.sentences, self.seconds = 0, 0.0
-
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        """Embed sentences, and add to the counts."""
-        start = time.perf_counter()
-        vectors = self._encode(sentences)
-        self.seconds += time.perf_counter() - start
-        self.sentences += len(sentences)
-        return vectors
 
 
 def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str, str]) -> bool:

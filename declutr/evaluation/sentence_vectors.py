@@ -20,11 +20,12 @@ class SentenceVectors:
     # Parameters
 
     encode : a function from n texts to their embeddings `(n, d)`.
-    block : the number of sentences in each call of `encode`.
+    block : the number of sentences in each call of `encode`, which are stored together, so that no
+        more are lost if a run is killed.
     progress : show a progress bar.
     """
 
-    def __init__(self, encode: Encode, block: int = 4096, progress: bool = False) -> None:
+    def __init__(self, encode: Encode, block: int = 1024, progress: bool = False) -> None:
         self._encode = encode
         self._block = block
         self._progress = progress

@@ -115,6 +115,31 @@ def test_another_encoder_and_another_task_are_added_to_the_report(run, found) ->
     assert set(found()["encoders"]["letters"]["tasks"]) == {"TREC", "geometry"}
 
 
+def test_no_other_run_embeds_a_stored_sentence(run, command, found, data, tmp_path) -> None:
+    stored = f"it={LETTERS.partition('=')[2]}?fingerprint=v1"
+    quick = ("--resamples", "0", "--classifier", "sklearn", "--no-plots")
+    output = run(LETTERS, stored, "--tasks", "geometry", plain=quick)
+    assert "letters: embeddings are not stored: 'encoders_of_test:letters' has no attr" in output
+    time = found()["encoders"]["it"]["time"]
+    count = time["embedded_sentences"]
+    assert count > 30 and time["stored_sentences"] == 0
+    again = ("evaluate-embeddings", data, stored, "--tasks", "geometry", *quick)
+    again = (*again, "-o", tmp_path / "other", "--dimensions", "4")
+    output = command(*again, "--store", tmp_path / "out" / "embeddings", "--store-limit", "0")
+    assert f"it: 0 sentences embedded, {count} taken from" in output
+    assert "MB removed, 0.0 MB left" in output
+    results = json.loads((tmp_path / "other" / "results.json").read_text())["encoders"]
+    assert "it@4" in results, "the dimension is known from what is stored"
+    results = results["it"]
+    assert results["time"]["stored_sentences"] == count and results["store"]["bytes"] > 9000
+    report = (tmp_path / "other" / "report.md").read_text()
+    assert "| intervals | stored before |" in report
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"no folder .* another folder as --store, or gi"):
+        command(*again, "--overwrite", "--store", tmp_path / "file")
+    assert not (tmp_path / "other" / "embeddings").exists()
+
+
 def test_other_settings_are_refused_and_overwritten(run, found) -> None:
     run(LETTERS, "--tasks", "TREC")
     with pytest.raises(ConfigurationError, match=r"protocol: seed 1111 there, 1 now.*--overwrite"):
@@ -170,6 +195,8 @@ def test_columns_of_the_list_are_as_wide_as_names(command, data) -> None:
         (("--hidden", "-1"), "Expected 0 or more units as --hidden, got -1"),
         (("--batch-size", "0"), "Expected a --batch-size of at least 1, got 0"),
         (("--resamples", "-1"), "Expected 0 or more samples as --resamples, got -1"),
+        (("--store-limit", "-1"), "Expected 0 or more gigabytes as --store-limit, got -1"),
+        (("--no-store", "--store", "x"), "Got --store with --no-store; give one of them"),
         (("--dimensions", "16,0"), "--dimensions to be whole numbers above 0, .* got '16,0'"),
         (("--dimensions", "16 32"), "--dimensions to be whole numbers above 0, .* got '16 32'"),
     ],

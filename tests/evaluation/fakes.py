@@ -27,7 +27,7 @@ class Encoder:
         encode: Callable[[Sequence[str]], np.ndarray] = hashed,
         fingerprint: str = "a",
     ) -> None:
-        self.name, self.spec = name, f"fake:{name}"
+        self.name, self.spec, self.not_stored = name, f"fake:{name}", None
         self._encode, self._fingerprint = encode, fingerprint
         self.seen: list[str] = []
 
@@ -37,6 +37,9 @@ class Encoder:
 
     def describe(self) -> dict[str, object]:
         return {"kind": "fake", "dimension": 4, "fingerprint": self._fingerprint}
+
+    def computed_with(self) -> dict[str, str]:
+        return {"fakes": "1.0"}
 
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": 0}

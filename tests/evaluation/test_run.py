@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from declutr.evaluation.bootstrap import interval
 from declutr.evaluation.results import ResultFolder
-from declutr.evaluation.run import ChangedResults, Meter, Run, failed
+from declutr.evaluation.run import ChangedResults, Run, failed
 from declutr.evaluation.task import PROTOTYPING, PUBLISHED, Protocol, Task
-from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, hashed
+from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar
 
 ONE, TWO = ["a", "b", "c"], ["c", "d"]
 
@@ -210,10 +209,3 @@ class TestComparison:
         assert set(found.values("good")) == {"one", "STS12"} and found.values("broken") == {}
         assert failed(found, ["broken", "good"], {}) and not failed(found, ["good"], {})
         assert failed(found, ["good"], {"third": "not found"})
-
-
-def test_a_meter_counts_sentences_and_seconds() -> None:
-    meter = Meter(hashed)
-    np.testing.assert_array_equal(meter(["a", "b"]), hashed(["a", "b"]))
-    meter(["c"])
-    assert meter.sentences == 3 and meter.seconds > 0

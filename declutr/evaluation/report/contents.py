@@ -50,6 +50,10 @@ class TimeSpent:
     """Seconds of scoring by task."""
     intervals: float
     """Seconds of computing intervals of scores."""
+    stored: int
+    """The number of sentences whose embedding was stored before."""
+    storing: float
+    """Seconds of reading and writing stored embeddings."""
 
     @property
     def scoring(self) -> float:
@@ -59,7 +63,7 @@ class TimeSpent:
     @property
     def share(self) -> float | None:
         """The share of scoring in the total time, 0 to 1; None if no time was spent."""
-        total = self.embedding + self.scoring + self.intervals
+        total = self.embedding + self.storing + self.scoring + self.intervals
         return self.scoring / total if total else None
 
 
@@ -124,8 +128,9 @@ class Contents:
     def time_spent(self, encoder: str) -> TimeSpent:
         """Return the time that an encoder took in all of its runs into this folder."""
         runs = self.comparison.facts.get(encoder, {}).get("runs", [])
-        names = ("seconds", "embedded", "requested")
-        embedding, embedded, requested = (sum(run[name] for run in runs) for name in names)
+        names = ("seconds", "embedded", "requested", "stored", "store_seconds")
+        # Releases up to 2.2 stored no embeddings.
+        total = {name: sum(run.get(name, 0) for run in runs) for name in names}
         records = {
             task: record
             for task in self.comparison.tasks
@@ -133,4 +138,12 @@ class Contents:
         }
         tasks = {task: record.result.seconds for task, record in records.items()}
         intervals = sum(record.interval_seconds for record in records.values())
-        return TimeSpent(embedding, embedded, requested, tasks, intervals)
+        return TimeSpent(
+            total["seconds"],
+            total["embedded"],
+            total["requested"],
+            tasks,
+            intervals,
+            total["stored"],
+            total["store_seconds"],
+        )

@@ -106,6 +106,8 @@ class Report(Contents):
             "time": {
                 "embedding_seconds": spent.embedding,
                 "embedded_sentences": spent.embedded,
+                "stored_sentences": spent.stored,
+                "store_seconds": spent.storing,
                 "requested_sentences": spent.requested,
                 "scoring_seconds": spent.scoring,
                 "scoring_share": spent.share,

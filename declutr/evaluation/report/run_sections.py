@@ -56,14 +56,16 @@ def time(report: Contents) -> str:
                 seconds(spent.scoring),
                 "–" if spent.share is None else f"{100 * spent.share:.0f} %",
                 seconds(spent.intervals),
+                f"{spent.stored:,}",
                 ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
             ]
         )
     header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
-    header += ["scoring", "share of scoring", "intervals", "longest"]
+    header += ["scoring", "share of scoring", "intervals", "stored before", "longest"]
     about = (
-        "Each different sentence is embedded once a run, and leading dimensions are cut from "
-        "that. Scoring is mostly the training of classifiers."
+        "Each different sentence is embedded once, and leading dimensions are cut from that. Those "
+        "that were stored before are not embedded again. Scoring is mostly the training of "
+        "classifiers."
     )
     return section("Time", about, table(header, rows))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from declutr.evaluation.run import Meter, NamedEncoder, Run
+from declutr.evaluation.metered_encoder import Meter, NamedEncoder
+from declutr.evaluation.run import Run
 from declutr.evaluation.task import BadEmbeddings
 
 WHOLE = "leading_dimensions_of"
@@ -25,12 +26,16 @@ class RememberingEncoder:
 
     encoder : the whole encoder.
     most : the number of dimensions to store.
+    meter : a meter of the whole encoder; by default a new one.
     """
 
-    def __init__(self, encoder: NamedEncoder, most: int) -> None:
+    not_stored: str | None = "they are those of the whole encoder"
+
+    def __init__(self, encoder: NamedEncoder, most: int, meter: Meter | None = None) -> None:
         self.name, self.spec = encoder.name, encoder.spec
         self.describe, self.counts = encoder.describe, encoder.counts
-        self.meter = Meter(encoder)
+        self.computed_with = encoder.computed_with
+        self.meter = meter or Meter(encoder)
         """The meter of the sentences that really go through the encoder."""
         self._most = most
         self._leading: dict[str, np.ndarray] = {}  # float32, at most `most` wide
@@ -101,9 +106,12 @@ class TruncatedEncoder:
     dimension : the number of dimensions.
     """
 
+    not_stored: str | None = "they are those of the whole encoder"
+
     def __init__(self, whole: RememberingEncoder, dimension: int) -> None:
         self.name, self.spec = truncated_name(whole.name, dimension), whole.spec
         self._whole, self._dimension = whole, dimension
+        self.computed_with = whole.computed_with
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
         """Return the leading dimensions of embeddings, `(n, dimension)`."""
@@ -149,15 +157,15 @@ def add_with_dimensions(
     if not wanted:
         run.add(encoder)
         return
-    whole = RememberingEncoder(encoder, most=wanted[0])
-    run.add(whole)
+    whole = RememberingEncoder(encoder, wanted[0], run.meter(encoder))
+    run.add(whole, whole.meter)
     width = run.folder.description(whole.name)["description"]["dimension"]
     if width is None:  # it failed before its first output, which the run has reported
         return
     for dimension in wanted:
         if dimension < width:
             # Only new sentences count: the truncated encoder answers others from stored embeddings.
-            whole.meter = Meter(encoder)
+            whole.meter = run.meter(encoder)
             run.add(TruncatedEncoder(whole, dimension), whole.meter)
     if too_many := [str(dimension) for dimension in reversed(wanted) if dimension >= width]:
         say(f"{whole.name}: left out: {', '.join(too_many)}, for it has {width} dimensions")

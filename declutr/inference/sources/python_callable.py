@@ -35,24 +35,31 @@ class PythonCallable(NamedEncoder):
     fingerprint covers the function's name, the file of its module and the files that this imports,
     except installed packages. It does not cover files that the function reads, or settings from
     elsewhere: for these, the function or the object that it is a method of may have an attribute
-    `fingerprint`, a string that becomes part of the fingerprint.
+    `fingerprint`, a string that becomes part of the fingerprint. Embeddings are stored on disk only
+    if there is such a string, since nothing else tells that they have changed.
 
     # Parameters
 
     place : `package.module:function`, or `package.module:object.method`.
+    fingerprint : such a string, for a function that has none.
 
     # Raises
 
     `EncoderError` : there is no such module or function, or it cannot be called.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, fingerprint: str = "") -> None:
         self._place = place
         module, _, self._function = place.partition(":")
         if not module or not self._function:
             raise EncoderError(f"Expected MODULE:FUNCTION, got {place!r}.")
         self._encode, owner, marks = _imported(module, self._function)
-        self._content = [_code(owner), *marks]
+        self._content = [_code(owner), *marks, *filter(None, [fingerprint])]
+        if not any(self._content[1:]):
+            self.not_stored = (
+                f"'{place}' has no attribute `fingerprint`, a string that changes when its "
+                f"embeddings do; give it one, or say {place}?fingerprint=TEXT"
+            )
 
     def embed(self, sentences: list[str]) -> np.ndarray:
         vectors: Any = self._encode(sentences)

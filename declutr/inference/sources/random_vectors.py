@@ -77,6 +77,7 @@ class RandomSentences(NamedEncoder):
     """
 
     dimension: int
+    not_stored = "random vectors take no longer than reading them would"
 
     def __init__(self, place: str, *, seed: str = "0") -> None:
         self.dimension, self._seed = _whole("dimension", place, 1), _whole("seed", seed, 0)

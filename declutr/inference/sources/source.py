@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from declutr._version import __version__
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.inference import EncoderError
 from declutr.inference.text_model import Prompts
@@ -33,6 +34,9 @@ class NamedEncoder(ABC):
     parameters: int | None = None
     """The number of parameters of the model; `None` if it is not known or there are none."""
 
+    not_stored: str | None = None
+    """The reason why embeddings are not stored on disk (`declutr.embedding_store`), if any."""
+
     prompts = Prompts()
     """The prompts of the model; encoders that are not transformers have none."""
 
@@ -53,6 +57,13 @@ class NamedEncoder(ABC):
     def counts(self) -> dict[str, int]:
         """Return counts by their names, such as `truncated_texts` or `unknown_words`."""
         return {}
+
+    def computed_with(self) -> dict[str, str]:
+        """Return what embeddings also depend on: releases, and the device and its precision.
+
+        The fingerprint leaves it out, since scores hardly change; stored embeddings do not.
+        """
+        return {"declutr": __version__}
 
     def __repr__(self) -> str:
         return f"NamedEncoder({self.name!r}, {self.spec!r})"

@@ -22,7 +22,8 @@ FORMS = """\
   random:DIM                      mean of a random vector for each word; options combine=sum,
                                   tokens=words, seed=
   random-sentence:DIM             a random vector for each sentence: chance; option seed=
-  MODULE:FUNCTION                 a Python function list[str] -> array; also call:MODULE:FUNCTION
+  MODULE:FUNCTION                 a Python function list[str] -> array; also call:MODULE:FUNCTION;
+                                  option fingerprint=TEXT, which changes when embeddings do
 A folder may be a transformer or a sentence-transformers model as well. Options follow a question
 mark (hf:roberta-base?pooling=cls), LABEL= before all gives a name for tables."""
 
@@ -34,10 +35,11 @@ OPTIONS = {
     "words": ("tokens", "case", "weights", "counts"),
     "random": ("combine", "tokens", "seed"),
     "random-sentence": ("seed",),
-    "call": (),
+    "call": ("fingerprint",),
 }
 """The options that each kind of encoder takes."""
 
+_NOT_NAMED = ("counts", "fingerprint")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _LABEL = re.compile(r"([^=:/?\\]+)=(.+)", re.DOTALL)
 _VECTOR_FILES = (".vec", ".txt", ".gz", ".xz")
@@ -154,5 +156,5 @@ def _short_name(kind: str, place: str, options: dict[str, str]) -> str:
     else:
         path = Path(place)
         name = (path.parent if path.name == ARCHIVE else path).resolve().name or place
-    chosen = ", ".join(f"{key}={value}" for key, value in options.items() if key != "counts")
+    chosen = ", ".join(f"{key}={value}" for key, value in options.items() if key not in _NOT_NAMED)
     return f"{name} ({chosen})" if chosen else name

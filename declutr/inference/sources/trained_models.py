@@ -1,5 +1,6 @@
 """Named encoders of trained models and transformers, by `Encoder` or sentence-transformers."""
 
+import os
 import tarfile
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +14,16 @@ from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
 from declutr.inference.open_text_model import chosen_device
 from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.text_model import Prompts
-from declutr.system import raised_as
+from declutr.system import installed_versions, raised_as
+from declutr.system.processors import processor_name
 
 PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
 _FLAGS = {"true": True, "false": False}
+_DECIDING = (
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE"),
+    "DECLUTR_KERNELS",
+)
+"""The variables of the environment by which products of float32 are computed otherwise."""
 
 
 class OwnEncoder(NamedEncoder):
@@ -51,6 +58,7 @@ class OwnEncoder(NamedEncoder):
         if dim is not None and not dim.isdecimal():
             raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
         self._batch_size, self._precision = batch_size, precision
+        self._device = chosen_device(settings.get("device")).type
         with raised_as(EncoderError, OSError, tarfile.TarError):
             self._encoder = Encoder(
                 place,
@@ -76,6 +84,12 @@ class OwnEncoder(NamedEncoder):
 
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": self._encoder.truncated_texts}
+
+    def computed_with(self) -> dict[str, str]:
+        computed = super().computed_with() | _torch_with(self._device, "allennlp")
+        if self._precision != "float32":  # processors differ in how they round
+            computed["processor"] = processor_name()
+        return computed
 
 
 class FromSentenceTransformers(NamedEncoder):
@@ -114,6 +128,7 @@ class FromSentenceTransformers(NamedEncoder):
             ) from error
         self._place, self._batch_size = place, batch_size
         where = str(chosen_device(device))
+        self._device = where.partition(":")[0]
         try:
             with torch.random.fork_rng(devices=[]):
                 model = SentenceTransformer(place, device=where, revision=revision)
@@ -162,6 +177,9 @@ class FromSentenceTransformers(NamedEncoder):
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": self._truncated}
 
+    def computed_with(self) -> dict[str, str]:
+        return super().computed_with() | _torch_with(self._device, "sentence-transformers")
+
     def _too_long(self, sentences: list[str]) -> int:
         """Return how many sentences, which include their prompts, the model will cut."""
         tokenizer = getattr(self._model, "tokenizer", None)
@@ -170,6 +188,14 @@ class FromSentenceTransformers(NamedEncoder):
             return 0
         ids = tokenizer(sentences, verbose=False, return_attention_mask=False)["input_ids"]
         return sum(len(tokens) > longest for tokens in ids)
+
+
+def _torch_with(device: str, package: str) -> dict[str, str]:
+    """Return the device, the precision of its float32 products, and the releases of libraries."""
+    precision = {name: os.environ[name] for name in _DECIDING if name in os.environ}
+    precision["float32 products"] = torch.get_float32_matmul_precision()
+    releases = installed_versions("torch", "transformers", "tokenizers", package)
+    return {"device": device, **precision, **releases}
 
 
 def _flag(name: str, value: str | None) -> bool | None:

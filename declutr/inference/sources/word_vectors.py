@@ -42,6 +42,7 @@ class WordAverages(NamedEncoder):
     """
 
     dimension: int
+    not_stored = "averages of words take no longer than reading them would"
 
     def __init__(self, tokens: str = "split", combine: str = "mean") -> None:
         require_one_of(TOKENS, tokens=tokens)

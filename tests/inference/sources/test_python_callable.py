@@ -82,6 +82,15 @@ def test_fingerprints_of_functions_and_objects(module: str, tmp_path: Path) -> N
     assert fingerprint(f"{module}:lengths") == before["lengths"]
 
 
+def test_embeddings_are_stored_if_a_fingerprint_says_when_they_change(module: str) -> None:
+    for place in (f"{module}:lengths", f"{module}:lists"):
+        assert f"'{place}' has no attribute `fingerprint`" in str(open_encoder(place).not_stored)
+        version = open_encoder(f"{place}?fingerprint=v1")
+        assert version.not_stored is None and version.name == place
+        assert fingerprint(f"{place}?fingerprint=v2") != version.describe()["fingerprint"]
+    assert open_encoder(f"{module}:model.encode").not_stored is None
+
+
 def test_mteb_tells_functions_apart(module: str) -> None:
     one, other = (MtebEncoder(open_encoder(f"mine={module}:{n}")) for n in ("lengths", "lists"))
     assert one.name == other.name and one.revision != other.revision

@@ -11,8 +11,10 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
+from declutr.evaluation.metered_encoder import store_fingerprint
 from declutr.inference.encoder import Encoder
-from declutr.inference.sources import EncoderError, open_encoder
+from declutr.inference.sources import EncoderError, NamedEncoder, open_encoder, trained_models
+from declutr.inference.whitening import Whitening
 from declutr.models.declutr import DeCLUTR
 from declutr.transformer.pooling import LAYERS, POOLINGS
 from tests.families import wordpiece
@@ -217,6 +219,54 @@ def test_every_option_is_part_of_the_fingerprint(checkpoint: Path) -> None:
     assert len(set(found)) == len(found)
 
 
+def stored_by(encoder: str | NamedEncoder, **options: Any) -> str:
+    """What embeddings of an encoder are stored under."""
+    if isinstance(encoder, str):
+        encoder = open_encoder(encoder, device="cpu", **options)
+    assert encoder.not_stored is None
+    return store_fingerprint(encoder.describe()["fingerprint"], encoder.computed_with())
+
+
+def test_all_that_changes_embeddings_changes_where_they_are_stored(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, tokenizer, settings, releases, and how float32 is computed."""
+    moved = shutil.copytree(checkpoint, tmp_path / "moved")
+    spec = f"hf:{moved}"
+    base = stored_by(f"hf:{checkpoint}")
+    assert stored_by(spec) == base == stored_by(spec, batch_size=3), "rounding alone"
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
+    options = ("pooling=cls", "normalize=true", "dim=5", "long_texts=chunk")
+    found = [
+        base,
+        *(stored_by(f"{spec}?{each}") for each in options),
+        stored_by(spec, max_length=9),
+    ]
+    found += [stored_by(f"{spec}?precision={name}") for name in ("bf16", "int8")]
+    tokenizer = moved / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("\n", " \n", 1) + " ")
+    found.append(stored_by(spec))
+    model = AutoModel.from_pretrained(moved)
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-3
+    model.save_pretrained(moved)
+    found.append(stored_by(spec))
+    encoder = open_encoder(spec, device="cpu")
+    assert stored_by(encoder) == found[-1]
+    for name in ("ONEDNN_DEFAULT_FPMATH_MODE", "DECLUTR_KERNELS"):
+        monkeypatch.setenv(name, "any")
+        found.append(stored_by(encoder))
+    for name in ("torch", "transformers", "tokenizers"):
+        other = {"torch": "2", "transformers": "5", "tokenizers": "1"} | {name: "another"}
+        monkeypatch.setattr(trained_models, "installed_versions", lambda *names, it=other: it)
+        found.append(stored_by(encoder))
+    monkeypatch.setattr("declutr.inference.sources.source.__version__", "another")
+    found.append(stored_by(encoder))
+    monkeypatch.setattr(encoder, "_device", "cuda")
+    found.append(stored_by(encoder))
+    assert len(set(found)) == len(found)
+
+
 def test_a_name_on_the_hub(
     checkpoint: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +321,20 @@ def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> N
             weights = torch.load(moved / name, weights_only=True)
             torch.save({key: value + 1 for key, value in weights.items()}, moved / name)
     assert fingerprint(moved) != before
+
+
+@pytest.mark.slow
+def test_another_whitening_changes_where_embeddings_are_stored(
+    trained: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(trained, tmp_path / "moved")
+    found = [stored_by(str(moved))]
+    for seed in (0, 1):
+        rows = np.random.default_rng(seed).normal(size=(99, 32))
+        Whitening.fit([rows]).save(moved)
+        found.append(stored_by(str(moved)))
+    found.append(stored_by(f"{moved}?whiten=false"))
+    assert len(set(found)) == len(found)
 
 
 def test_archives_that_are_broken_or_missing_are_reported(tmp_path: Path) -> None:
