@@ -38,6 +38,10 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.data.tokenizers.tokenizer:Tokenizer": {
         "declutr": "declutr.pretrained_parts.tokens:TrainedTokenizer",
+        "nltk_words": "declutr.task_models.image_text.scan_words:NltkWords",
+    },
+    "allennlp.data.vocabulary:Vocabulary": {
+        "scan": "declutr.task_models.image_text.scan_words:ScanVocabulary",
     },
     "allennlp.models.model:Model": {
         "consistency": "declutr.models.consistency:ConsistencyModel",

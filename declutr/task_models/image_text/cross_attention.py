@@ -110,7 +110,7 @@ class StackedCrossAttention(FromParams):
         order = lengths.argsort()
         parts = []
         for rows in order.split(each):
-            longest = int(lengths[rows[-1]])
+            longest = max(1, int(lengths[rows[-1]]))
             some = regions, words[rows, :longest], mask[rows, :longest]
             if torch.is_grad_enabled():
                 again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)

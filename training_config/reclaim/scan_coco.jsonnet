@@ -1,0 +1,3 @@
+// I have: captions, and features of the regions of their images (COCO's of SCAN)
+// I want: captions and images that find each other (SCAN)
+(import "scan.libsonnet") { data:: "coco" }
