@@ -1,5 +1,5 @@
 // I have: captions, and features of the regions of their images (Flickr30k's of SCAN)
-// I want: captions and images that find each other, with RECLAIM beside SCAN's triplet loss
+// I want: RECLAIM beside SCAN's triplet loss
 // Both are sums over the batch, as SCAN's loss is.
 (import "scan_reclaim_flickr30k.jsonnet") {
     model: self.with_reclaim { weight: 0.1, objective+: { reduction: "sum" } },

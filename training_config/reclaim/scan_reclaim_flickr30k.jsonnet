@@ -1,5 +1,5 @@
 // I have: captions, and features of the regions of their images (Flickr30k's of SCAN)
-// I want: captions and images that find each other, with RECLAIM in place of SCAN's triplet loss
+// I want: RECLAIM in place of SCAN's triplet loss
 // Archives are selected by what the critic finds: table 3's "RECLAIM".
 (import "scan.libsonnet") {
     dataset_reader+: { with_ids: true },
