@@ -14,12 +14,12 @@ from declutr.corpus.text_pairs import NLI_CLASSES
 from declutr.static_vectors.first_tables import table_of_texts
 from tests.conftest import make_documents
 from tests.evaluation.tasks.data_files import write_benchmark, write_sick
+from tests.task_models.image_text.pairs import WIDTH, write_published
 
 INSTANCES = 40  # at least, of every kind of data
 BATCH = 4
 
 _WIDTH, _PROJECTED = 32, 16  # of embeddings of the tiny transformer, and behind a head
-_IMAGE = 6  # width of features of images
 # Only sizes and steps: what a recipe is stays.
 _SIZES: dict[str, Any] = {
     "hidden_dims": [24, _PROJECTED],
@@ -35,7 +35,7 @@ _SIZES: dict[str, Any] = {
     "every_num_steps": 4,
     "max_span_len": 32,
     "min_span_len": 8,
-    "image_width": _IMAGE,
+    "image_width": WIDTH,
     "input_size": 12,
     "embedding_dim": 12,
     "hidden_size": 24,
@@ -127,7 +127,8 @@ class RecipeData:
         if reader["type"] == "text_pairs":
             return self._table_for(reader)
         if reader["type"] == "image_text":
-            return self._folder / "captions.jsonl"
+            published = reader.get("captions_per_image")
+            return self._folder / ("test_caps.txt" if published else "captions.jsonl")
         if reader["type"] in ("glue", "semi_supervised"):
             return self._glue_file_for(reader)
         name = "documents.txt" if reader["type"] == "declutr" else "sentences.txt"
@@ -164,12 +165,13 @@ class RecipeData:
         return self._lines(f"{reader['task']}-{fraction}.tsv", rows)
 
     def _write_captions(self) -> None:
-        """Half as many images as captions."""
+        """Half as many images as captions; and five captions an image as they are published."""
         captions = self._sentences[:INSTANCES]
-        images = np.random.default_rng(0).normal(size=(INSTANCES // 2, _IMAGE))
+        images = np.random.default_rng(0).normal(size=(INSTANCES // 2, WIDTH))
         np.save(self._folder / "captions.npy", images.astype(np.float32))
         rows = [{"image": row // 2, "caption": caption} for row, caption in enumerate(captions)]
         self._lines("captions.jsonl", [json.dumps(row) for row in rows])
+        write_published(self._folder, captions)
 
     def _lines(self, name: str | Path, lines: list[str]) -> Path:
         file = self._folder / name

@@ -60,6 +60,7 @@ CONSTRUCTORS = {
     ("TokenIndexer", "declutr"): "from_archive",
     ("Tokenizer", "declutr"): "from_archive",
     ("Trainer", "declutr"): "from_partial_objects",
+    ("Vocabulary", "scan"): "from_json",
 }
 MOST_MODULES = 95
 """How many modules of this package opening an archive may import, 25 of them the bridge's; 1.5.0

@@ -47,6 +47,7 @@ KINDS = {
     *("sentences/contrastive_tension", "sentences/deep_cluster"),
     *("sentences/tsdae", "labelled/eda_classifier"),
     *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_vae"),
+    "reclaim/scan_reclaim_flickr30k",
 }
 RESUMED = [recipe_path(name) for name in sorted(KINDS)]
 OTHERS = [pytest.param(one, marks=pytest.mark.long) for one in TRAINED if one not in RESUMED]
@@ -98,6 +99,8 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("cross_batch_memory", "metric_learning", "weighted_sum"),
         *("reclaim", "reclaim_fraction", "reclaim_task_alone", "reclaim_large_bank"),
         *("reclaim_views", "reclaim_levels", "reclaim_image_text", "reclaim_text_vae"),
+        *("scan_flickr30k", "scan_coco", "scan_both_directions", "scan_reclaim_flickr30k"),
+        *("scan_reclaim_coco", "scan_reclaim_added", "scan_vanilla_contrastive"),
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("in_batch_lipschitz", "fraction_0.01", "bert_large", "bert_large_task_alone"),
@@ -241,6 +244,10 @@ def test_reclaims_settings() -> None:
     assert images["data_loader"]["batch_size"] == 128
     assert images["trainer"]["num_epochs"] == 30 and images["trainer"]["grad_norm"] == 2
     assert images["trainer"]["optimizer"]["lr"] == 2e-4
+    images = Params.from_file(str(recipe_path("scan_reclaim_coco"))).as_dict(quiet=True)
+    assert images["trainer"]["num_epochs"] == 20 and images["trainer"]["optimizer"]["lr"] == 5e-4
+    assert images["trainer"]["learning_rate_scheduler"]["step_size"] == 10
+    assert images["model"]["task_weight"] == 0 and images["model"]["weight"] == 1
 
 
 def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:

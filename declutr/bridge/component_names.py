@@ -40,12 +40,17 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.data.tokenizers.tokenizer:Tokenizer": {
         "declutr": "declutr.pretrained_parts.tokens:TrainedTokenizer",
+        "nltk_words": "declutr.task_models.image_text.scan_words:NltkWords",
+    },
+    "allennlp.data.vocabulary:Vocabulary": {
+        "scan": "declutr.task_models.image_text.scan_words:ScanVocabulary",
     },
     "allennlp.models.model:Model": {
         "consistency": "declutr.models.consistency:ConsistencyModel",
         "declutr": "declutr.models.declutr:DeCLUTR",
         "image_text": "declutr.task_models.image_text.model:ImageText",
         "reclaim": "declutr.models.reclaim.model:ReclaimModel",
+        "scan": "declutr.task_models.image_text.scan:Scan",
         "text_vae": "declutr.task_models.text_vae.model:TextVae",
     },
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
@@ -68,6 +73,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.predictors.predictor:Predictor": {
         "declutr": "declutr.models.predictor:DeCLUTRPredictor",
+        "image_text": "declutr.task_models.image_text.predictor:ImageTextPredictor",
         "reclaim": "declutr.models.predictor:TaskModelPredictor",
     },
     "allennlp.training.callbacks.callback:TrainerCallback": {

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 class ReclaimModel(TaskModelWrapper):
     """A task model trained with RECLAIM: `loss = task loss + weight * term` (equation 8).
 
+    With a `task_weight`, the loss of the task is multiplied by it; 0 lets the term replace it.
+
     The term contrasts two features u and v of each instance, outputs of two submodules of the task
     model in its forward pass. In training and in checkpoints, the critic and the memory banks are
     beside the task model. Loaded as the task model alone (`{"model.bare": true}`, see
@@ -43,6 +45,7 @@ class ReclaimModel(TaskModelWrapper):
         (`_seq2vec_encoder`, or the only Seq2VecEncoder), and v the mean of its word embeddings (of
         the first Hugging Face transformer, or the output of the text field embedder).
     u_width, v_width : the widths of the outputs of submodules that have no attribute for it.
+    task_weight : the weight of the loss of the task.
     mask_identical_texts : True excludes instances of the same text from each other's negatives.
     same : a field of integers `(n,)`, such as `"image_ids"`, by which equal ones are excluded too.
 
@@ -64,12 +67,14 @@ class ReclaimModel(TaskModelWrapper):
         v_width: Optional[int] = None,
         mask_identical_texts: bool = False,
         same: Optional[str] = None,
+        task_weight: float = 1.0,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
         super().__init__(vocab, model, serialization_dir, ddp_accelerator)
-        if weight < 0:
-            raise ConfigurationError(f"weight must be 0 or more, got {weight}.")
+        for name, value in (("weight", weight), ("task_weight", task_weight)):
+            if not value >= 0:
+                raise ConfigurationError(f"{name} must be 0 or more, got {value}.")
         self._u = SubmoduleFeature(model, "u", u, u_width)
         self._v = SubmoduleFeature(model, "v", v, v_width)
         # Built after the task model, whose initial weights thus do not depend on the critic.
@@ -80,7 +85,10 @@ class ReclaimModel(TaskModelWrapper):
                 'Set "objective": {"type": "reclaim", "instances": …}.'
             )
         self._objective: Reclaim = made
-        self._weight = weight
+        self._weight, self._task_weight = weight, task_weight
+        rank_by_critic: Any = getattr(model, "rank_by_critic", None)  # of images and captions
+        if rank_by_critic is not None:
+            rank_by_critic(made.critic, self._u.name, self._v.name)
         if mask_identical_texts and same is not None:
             raise ConfigurationError(
                 f"Got mask_identical_texts and same ('{same}'): both say which instances are no "
@@ -116,7 +124,7 @@ class ReclaimModel(TaskModelWrapper):
                 "term trains its critic and nothing else. Are the submodules frozen?"
             )
         term = self._term(u, v, ids, self._keys(fields))
-        return {**output, "loss": output["loss"] + self._weight * term}
+        return {**output, "loss": self._task_weight * output["loss"] + self._weight * term}
 
     def _keys(self, fields: dict[str, Any]) -> Optional[torch.Tensor]:
         """Return keys `(n,)` that are equal for instances that are not each other's negatives."""

@@ -9,23 +9,29 @@ import numpy as np
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import TensorField, TextField
+from allennlp.data.tokenizers import Token
 
 from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
 from declutr.corpus.tables import Column, Row, read_rows
 from declutr.data.collation import number_field
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as
+from declutr.task_models.image_text import precomputed
 from declutr.task_models.image_text.stored_images import ImageField, StoredImages, stored_images
 
 logger = logging.getLogger(__name__)
 
+START, END = "<start>", "<end>"
+"""The tokens around captions in SCAN's code and vocabularies."""
+
 
 class Caption(NamedTuple):
-    """A caption with the row of its image and its own number in the data."""
+    """A caption with the row of its image, its own number in the data, and the image's name."""
 
     text: str
     image: int
     id: int
+    name: Optional[str] = None
 
 
 @DatasetReader.register("image_text")
@@ -35,8 +41,9 @@ class ImageTextReader(NumberedTextsReader):
     The data path is a file of captions, or `{"captions": ..., "images": ...}`, which also names the
     .npy file of features, `(n, d)` or `(n, regions, d)`. Captions are rows of TSV, CSV, JSON lines
     or parquet that contain the row number of their image. With `captions_per_image`, they are lines
-    in the order of the images. Features stay on disk until a batch needs them. Blank captions are
-    left out, and their number is logged.
+    in the order of the images, in the layout of the published features of Flickr30k and COCO (see
+    `declutr.task_models.image_text.precomputed`). Features stay on disk until a batch needs them.
+    Blank captions are left out, and their number is logged.
 
     The fields of an instance are `tokens` `(L,)`; `image`, `(d,)` or `(regions, d)`; `image_ids`
     (int64), the row of the image; and with `with_ids`, `ids` (int64), the number of the caption in
@@ -47,11 +54,12 @@ class ImageTextReader(NumberedTextsReader):
     tokenizer, token_indexers : any tokenizer of AllenNLP with its indexers; the default is white
         space and single ids.
     images : the file of features, if the data path does not name it. By default it is beside the
-        captions: `train.npy` for `train.jsonl`.
+        captions: `train.npy` for `train.jsonl`, `train_ims.npy` for `train_caps.txt`.
     caption, image : columns of the text and of the row of its image, by name or number from 0.
     header : whether the first line of TSV and CSV files names the columns.
-    captions_per_image : the number of consecutive lines for each image, in files without columns
-        (the layout of the published features of Flickr30k and COCO).
+    captions_per_image : the number of consecutive lines for each image, in files without columns:
+        5 in the published files.
+    start_end : whether `tokens` begin with `<start>` and end with `<end>`, as in SCAN's code.
     with_ids : whether instances have the field `ids`.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     max_instances, serialization_dir : as of AllenNLP's readers.
@@ -71,6 +79,7 @@ class ImageTextReader(NumberedTextsReader):
         image: Union[str, int] = "image",
         header: bool = True,
         captions_per_image: Optional[int] = None,
+        start_end: bool = False,
         with_ids: bool = False,
         encoding_errors: str = "strict",
         max_instances: Optional[int] = None,
@@ -86,6 +95,7 @@ class ImageTextReader(NumberedTextsReader):
         self._image: Column = image
         self._header = header
         self._captions_per_image = captions_per_image
+        self._start_end = start_end
         self._encoding_errors = encoding_errors
 
     def captions(self, path: Any) -> tuple[StoredImages, list[Caption]]:
@@ -98,7 +108,7 @@ class ImageTextReader(NumberedTextsReader):
         texts, features = self._places(path)
         with raised_as(ConfigurationError, SourceError):
             images = stored_images(features)
-            found = list(self._numbered(texts, len(images), features))
+            found = list(self._numbered(texts, images))
         captions = [caption for caption in found if caption.text]
         logger.info(
             f"{texts}: {len(captions)} captions of {len({caption.image for caption in captions})} "
@@ -128,25 +138,19 @@ class ImageTextReader(NumberedTextsReader):
                 f"Got captions in {texts}, and no file of image features. Set 'images' of the "
                 "dataset reader, or of the data path."
             )
-        return texts, str(Path(texts).with_suffix(".npy"))
+        return texts, str(precomputed.features_of(Path(texts)) or Path(texts).with_suffix(".npy"))
 
-    def _numbered(self, texts: Any, images: int, features: str) -> Iterator[Caption]:
+    def _numbered(self, texts: Any, images: StoredImages) -> Iterator[Caption]:
         files = source_files(texts)
         if self._captions_per_image is None:
             for id, row in enumerate(read_rows(files, self._header, self._encoding_errors)):
-                number = _image_row(row, self._image, images, features)
+                number = _image_row(row, self._image, len(images), images.path)
                 yield Caption(row.text(self._caption), number, id)
             return
-        rows = read_documents(files, str(self._caption), self._encoding_errors)
-        id = -1
-        for id, text in enumerate(rows):
-            yield Caption(normalize_whitespace(text), id // self._captions_per_image, id)
-        if id + 1 != images * self._captions_per_image:
-            raise SourceError(
-                f"{texts} has {id + 1} line(s), expected {images * self._captions_per_image}: "
-                f"{self._captions_per_image} (captions_per_image) for each of the {images} rows of "
-                f"'{features}'."
-            )
+        rows = list(read_documents(files, str(self._caption), self._encoding_errors))
+        of_images = precomputed.images_of(texts, len(rows), images, self._captions_per_image)
+        for id, (text, (image, name)) in enumerate(zip(rows, of_images, strict=True)):
+            yield Caption(normalize_whitespace(text), image, id, name)
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
         images, captions = self.captions(file_path)
@@ -172,7 +176,10 @@ class ImageTextReader(NumberedTextsReader):
         """
         fields: dict[str, Field] = {}
         if caption is not None:
-            fields["tokens"] = TextField(self._tokenizer.tokenize(normalize_whitespace(caption)))
+            tokens = self._tokenizer.tokenize(normalize_whitespace(caption))
+            if self._start_end:
+                tokens = [Token(START), *tokens, Token(END)]
+            fields["tokens"] = TextField(tokens)
         if image is not None:
             if not isinstance(image, Field):
                 image = TensorField(np.asarray(image, dtype=np.float32))

@@ -65,6 +65,10 @@ class StoredImages:
             raise SourceError(f"'{self.path}', row {number}: image features that are not finite.")
         return features
 
+    def repeat(self, first: int, count: int) -> bool:
+        """Return whether `count` rows from `first` on are equal."""
+        return bool((self._rows[first : first + count] == self._rows[first]).all())
+
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return stored_images, (self.path,)
 

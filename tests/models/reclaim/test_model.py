@@ -412,6 +412,7 @@ def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
     ("changes", "message"),
     [
         ({"weight": -1.0}, "weight must be 0 or more, got -1.0"),
+        ({"task_weight": -1.0}, "task_weight must be 0 or more, got -1.0"),
         ({"objective": {"type": "nt_xent"}}, "Expected an objective of type 'reclaim', got NTXent"),
         ({"u": "_seq2vec_encodr"}, "u is '_seq2vec_encodr', but BasicClassifier has no submodule"),
     ],

@@ -40,3 +40,30 @@ def model_config(**changes: Any) -> dict[str, Any]:
         "image_width": WIDTH,
         **changes,
     }
+
+
+def write_published(
+    folder: Path, captions: list[str], regions: int = 3, repeated: bool = False
+) -> Path:
+    """Write `test_caps.txt`, `test_ims.npy` and `test_ids.txt`, five captions an image.
+
+    With `repeated`, the features of an image are there once for each of its captions.
+    """
+    images = len(captions) // 5
+    features = np.random.default_rng(1).normal(size=(images, regions, WIDTH)).astype(np.float32)
+    np.save(folder / "test_ims.npy", features.repeat(5, axis=0) if repeated else features)
+    (folder / "test_ids.txt").write_text("".join(f"{100 + image}\n" for image in range(images)))
+    file = folder / "test_caps.txt"
+    file.write_text("".join(f"{caption}\n" for caption in captions))
+    return file
+
+
+def scan_config(**changes: Any) -> dict[str, Any]:
+    config = model_config(**changes)
+    del config["seq2vec_encoder"]
+    encoder = {"type": "gru", "input_size": 8, "hidden_size": 12, "bidirectional": True}
+    return {"seq2seq_encoder": encoder, **config, "type": "scan"}
+
+
+def captions_of(images: int) -> list[str]:
+    return [f"{word} thing {number}" for word in WORDS[:images] for number in range(5)]

@@ -1,17 +1,22 @@
 """Compare the matching loss and recall with naive loops, known values and COCO's evaluation."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from declutr.evaluation.tasks import caption_retrieval, caption_space
+from declutr.objectives.memories.lipschitz_critic import Critic
 from declutr.task_models.image_text.matching import (
     NEGATIVES,
     RANKS,
     Ranks,
+    critic_scores,
     matching_loss,
     recalls,
     retrieval_ranks,
+    score_loss,
+    score_ranks,
 )
 
 
@@ -41,6 +46,8 @@ def test_the_loss_equals_a_naive_loop(negatives: str, ids: list[int], margin: fl
     images, captions = embeddings(6, 0), embeddings(6, 1)
     loss = matching_loss(images, captions, torch.tensor(ids), margin, negatives)
     assert float(loss) == pytest.approx(naive_loss(images, captions, ids, margin, negatives))
+    summed = score_loss(images @ captions.T, torch.tensor(ids), margin, negatives, "sum")
+    assert float(summed) == pytest.approx(6 * float(loss))
 
 
 def test_losses_computed_by_hand() -> None:
@@ -156,3 +163,52 @@ def test_equal_embeddings_get_the_ranks_of_chance() -> None:
 def test_a_single_image_is_always_found() -> None:
     found = retrieval_ranks(rows(1, 0), rows(1, 1), torch.tensor([0]))
     assert recalls(found)["rsum"] == 100 * 2 * len(RANKS)
+
+
+def scans_recalls(scores: np.ndarray) -> list[float]:
+    """R@1, 5 and 10 both ways as in SCAN's `i2t` and `t2i`, by a reversed ascending order."""
+    images = len(scores)
+    ranks = [[], []]
+    for image in range(images):
+        order = np.argsort(scores[image], kind="stable")[::-1].tolist()
+        ranks[0].append(min(order.index(5 * image + number) for number in range(5)))
+        for number in range(5):
+            column = scores[:, 5 * image + number]
+            ranks[1].append(np.argsort(column, kind="stable")[::-1].tolist().index(image))
+    return [100 * sum(rank < k for rank in each) / len(each) for each in ranks for k in RANKS]
+
+
+@pytest.mark.parametrize("levels", [None, 2, 0.2])
+@pytest.mark.parametrize("block", [3, 70])
+def test_recalls_are_those_of_scans_code_with_ties_and_duplicates(
+    levels: float | None, block: int
+) -> None:
+    """Scores in few levels, and all equal; an image that is there twice."""
+    scores = np.random.default_rng(0).normal(size=(14, 70))
+    scores[np.arange(14).repeat(5), np.arange(70)] += 1
+    scores[3] = scores[9]
+    if levels is not None:
+        scores = np.round(scores * levels)
+    blocks = torch.from_numpy(scores).split(block, dim=1)
+    found = score_ranks(lambda: blocks, torch.arange(14).repeat_interleave(5), 14, "later")
+    assert list(recalls(found).values())[:-1] == pytest.approx(scans_recalls(scores))
+
+
+def test_scores_that_are_no_numbers_are_not_found() -> None:
+    """A model that diverged has a recall of 0, and not of 100."""
+    nothing = torch.full((20, 20), torch.nan)
+    for ties in ("half", "later"):
+        found = score_ranks(lambda: [nothing], torch.arange(20), 20, ties)
+        assert recalls(found)["rsum"] == 0
+    with pytest.raises(ValueError, match="Unknown ties 'first': expected one of half, later"):
+        score_ranks(list, torch.arange(2), 2, "first")
+
+
+def test_scores_of_a_critic_are_those_of_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("declutr.task_models.image_text.matching._PAIRS", 6)
+    critic = Critic(5, 4, 8).eval()
+    images, captions = rows(3, 0), embeddings(7, 1).float()
+    found = critic_scores(critic, images, captions)
+    for i, image in enumerate(images):
+        for j, caption in enumerate(captions):
+            assert float(found[i, j]) == pytest.approx(critic(caption, image).item(), abs=1e-6)
