@@ -210,7 +210,8 @@ def _replaced(
     place = transformers.get(name) if isinstance(name, str) else None
     if place is not None:
         new["model_name"] = place
-        if embedders and short(value.get("type")) in _WITHOUT_WEIGHTS:
+        kind = short(value.get("type"))
+        if kind == "classification_pooler" or (embedders and kind in _WITHOUT_WEIGHTS):
             new["load_weights"] = False
     if _is_part(value) and value["archive"] in archives:
         new["archive"] = archives[value["archive"]]

@@ -42,11 +42,13 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.models.model:Model": {
         "consistency": "declutr.models.consistency:ConsistencyModel",
         "declutr": "declutr.models.declutr:DeCLUTR",
+        "glue": "declutr.task_models.glue.model:GlueModel",
         "image_text": "declutr.task_models.image_text.model:ImageText",
         "reclaim": "declutr.models.reclaim.model:ReclaimModel",
         "text_vae": "declutr.task_models.text_vae.model:TextVae",
     },
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
+        "classification_pooler": "declutr.modules.classification_pooler:ClassificationPooler",
         "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
         "token_pooling": "declutr.modules.token_pooling:TokenPooling",
@@ -64,6 +66,8 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.predictors.predictor:Predictor": {
         "declutr": "declutr.models.predictor:DeCLUTRPredictor",
+        "glue": "declutr.task_models.glue.predictors:GluePredictor",
+        "glue_submission": "declutr.task_models.glue.predictors:GlueSubmission",
         "reclaim": "declutr.models.predictor:TaskModelPredictor",
     },
     "allennlp.training.callbacks.callback:TrainerCallback": {

@@ -16,7 +16,7 @@ from allennlp.predictors import Predictor
 
 import declutr.plugin  # noqa: F401
 from declutr.task_models.glue import GlueReader
-from declutr.task_models.glue.reader import TASKS
+from declutr.task_models.glue.tasks import TASKS
 from tests.data.batches import as_tensors
 from tests.task_models.glue.published_files import ROWS, published
 
