@@ -45,6 +45,7 @@ _SIZES: dict[str, Any] = {
 _GLUE = {
     "sst-2": (("sentence", "label"), ("0", "1")),
     "mnli": (("sentence1", "sentence2", "gold_label"), NLI_CLASSES),
+    "sts-b": (("sentence1", "sentence2", "score"), ("0.5", "2.0", "3.8", "5.0")),
 }
 
 

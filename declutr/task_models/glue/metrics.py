@@ -9,6 +9,7 @@ import torch
 from allennlp.training.metrics import Metric
 from torch import Tensor
 
+from declutr.modules.text_batches import wide
 from declutr.system.distributed import all_reduced, gather_ragged_rows
 
 OF_CLASSES = ("accuracy", "f1", "matthews")
@@ -161,7 +162,7 @@ class ScoreMetrics(Metric):
 
         predictions, labels : scores `(n,)`; a text whose label is not a number does not count.
         """
-        self._rows.append(torch.stack([predictions.detach(), labels.detach()], dim=1).float())
+        self._rows.append(torch.stack([wide(predictions.detach()), labels.detach()], dim=1))
 
     def get_metric(self, reset: bool = False) -> dict[str, Any]:
         """Return the metrics by name; without texts there are none.

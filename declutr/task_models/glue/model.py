@@ -9,6 +9,8 @@ from allennlp.models import BasicClassifier, Model
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from declutr.modules.text_batches import wide
+from declutr.system.distributed import all_reduced, world_size
 from declutr.task_models.glue.metrics import (
     OF_CLASSES,
     OF_SCORES,
@@ -16,6 +18,7 @@ from declutr.task_models.glue.metrics import (
     ScoreMetrics,
     metrics_of,
 )
+from declutr.task_models.glue.reader import NO_CLASS
 from declutr.task_models.glue.tasks import task_and_kind
 
 
@@ -25,9 +28,9 @@ class GlueModel(BasicClassifier):
 
     Behind the pooler "classification_pooler" it is the baseline of GLUE's public fine-tuning code.
     The loss is the cross entropy of classes, or the squared error of scores as they are in the file
-    (0 to 5 for STS-B), averaged over the texts of the batch that have a label. Texts without one,
-    which the reader "glue" gives with `keep_unlabelled`, have the class -100, or a score that is
-    not a number; a batch of nothing else has the loss 0.
+    (0 to 5 for STS-B), averaged over the texts of the batch that have a label, those of all
+    processes together. Texts without one, which the reader "glue" gives with `keep_unlabelled`,
+    have the class -100, or a score that is not a number; a batch of nothing else has the loss 0.
 
     Metrics are Matthews correlation and accuracy of CoLA, accuracy and F1 of MRPC and QQP, Pearson
     and Spearman correlations of scores, and accuracy of all other tasks. With the reader's
@@ -114,13 +117,21 @@ class GlueModel(BasicClassifier):
             del output["probs"]
             output["score"] = output.pop("logits")[:, 0]
             if label is not None:
-                output["loss"] = _squared_error(output["score"], label)
+                output["loss"] = self._mean(*_squared_error(output["score"], label))
                 self._metrics(output["score"], label)
         elif label is not None:
-            output["loss"] = _cross_entropy(output["logits"], label)
+            output["loss"] = self._mean(*_cross_entropy(output["logits"], label))
             parts = None if metadata is None else [one.get("part", "") for one in metadata]
             self._metrics(output["logits"].argmax(dim=1), label, parts)
         return output
+
+    def _mean(self, total: Tensor, known: Tensor) -> Tensor:
+        """Return the mean of a sum over labelled texts; 0, with a gradient, if there are none."""
+        count = known.sum()
+        if self.training and world_size() > 1:
+            # DistributedDataParallel averages over processes, of which some may have fewer labels.
+            count = all_reduced(count) / world_size()
+        return total / torch.where(count > 0, count, 1)
 
     def make_output_human_readable(self, output_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         """Add the names of classes as `label`, and `tokens`; scores stay as they are."""
@@ -134,14 +145,14 @@ class GlueModel(BasicClassifier):
         return self._metrics.get_metric(reset)
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross entropy of texts whose label is not -100; 0 if there are none."""
-    known = (labels >= 0).sum().clamp(min=1)
-    return cross_entropy(logits.float(), labels.long(), reduction="sum") / known
+def _cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of the cross entropies of texts with a class, and which texts those are."""
+    known = labels >= 0
+    return cross_entropy(wide(logits), labels.long(), ignore_index=NO_CLASS, reduction="sum"), known
 
 
-def _squared_error(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean squared error of texts whose label is a number; 0 if there are none."""
+def _squared_error(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of the squared errors of texts with a score, and which texts those are."""
     known = ~labels.isnan()
-    errors = torch.where(known, labels - scores.float(), scores * 0)
-    return errors.square().sum() / known.sum().clamp(min=1)
+    errors = torch.where(known, labels - wide(scores), scores * 0)
+    return errors.square().sum(), known

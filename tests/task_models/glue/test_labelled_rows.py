@@ -71,6 +71,17 @@ class TestPublishedFiles:
         file = write("train.tsv.gz", gzip.compress(content, mtime=0))
         assert read_labelled_rows([file], LAYOUTS["mrpc"], "it") == expected("mrpc")
 
+    def test_mrpc_as_its_authors_publish_it(self, write):
+        """`msr_paraphrase_train.txt`, from which GLUE's script makes the files of MRPC."""
+        content = "\ufeff" + published("mrpc").replace("\n", "\r\n")
+        file = write("msr_paraphrase_train.txt", content)
+        assert read_labelled_rows([file], LAYOUTS["mrpc"], "it") == expected("mrpc")
+
+    def test_the_diagnostic_set_is_read_as_mnli(self, write):
+        file = write("diagnostic.tsv", published("rte test"))
+        rows = read_labelled_rows([file], LAYOUTS["mnli"], "it")
+        assert rows == expected("rte", labelled=False)
+
     @pytest.mark.parametrize(
         ("task", "rows", "label"),
         [
