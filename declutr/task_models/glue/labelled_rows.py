@@ -81,8 +81,8 @@ def read_labelled_rows(
             if not fault:
                 own = number, layout.texts_of(row), layout.label_of(row)
                 there = _number(row, place)
-                there = None if there == number else there
-                rows.append(LabelledRow(*own, there, part.group() if part else ""))
+                of_file = None if there == number else there, part.group() if part else ""
+                rows.append(LabelledRow(*own, *of_file))
             elif strict:
                 raise SourceError(f"{fault}. Mend the row, or set strict to false to leave it out.")
             else:
