@@ -8,6 +8,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.models import Model
 from allennlp.predictors import Predictor, TextClassifierPredictor
 
+from declutr.task_models.glue.reader import GlueReader
+
 _SCORES = (0.0, 5.0)  # of STS-B, GLUE's only task with scores
 
 
@@ -42,18 +44,18 @@ class GlueSubmission(GluePredictor):
 
     # Raises
 
-    `ConfigurationError` : the dataset reader is not "glue", or a row is missing, for example
-        because it has a wrong number of columns; the server takes complete files only.
+    `ConfigurationError` : the dataset reader is not "glue", or a row is missing or has a wrong
+        number of columns; the server takes complete files only.
     """
 
     def __init__(self, model: Model, dataset_reader: DatasetReader, frozen: bool = True) -> None:
         super().__init__(model, dataset_reader, frozen)
-        if not hasattr(dataset_reader, "with_metadata"):
+        if not isinstance(dataset_reader, GlueReader):
             raise ConfigurationError(
                 "A submission needs rows with their index, from the dataset reader 'glue'; got a "
                 f"{type(dataset_reader).__name__}."
             )
-        dataset_reader.with_metadata = True
+        dataset_reader.with_metadata = dataset_reader.strict = True
         self._written = 0
 
     def predict_instance(self, instance: Instance) -> JsonDict:
@@ -72,8 +74,7 @@ class GlueSubmission(GluePredictor):
         if index != self._written:
             raise ConfigurationError(
                 f"Expected the row with index {self._written}, got {index}: the server of GLUE "
-                "takes complete files only. Are rows with a wrong number of columns left out? Set "
-                "strict of the dataset reader to true to see which."
+                "takes complete files only, each by itself. Give one test file as it was published."
             )
         header = "" if self._written else "index\tprediction\n"
         self._written += 1

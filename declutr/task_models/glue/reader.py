@@ -120,7 +120,7 @@ class GlueReader(NumberedTextsReader):
         self._combine = combine
         self._fraction, self._fraction_seed = label_fraction, fraction_seed
         self._keep_unlabelled, self.with_metadata = keep_unlabelled, with_metadata
-        self._strict = strict
+        self.strict = strict
         self._label_namespace = label_namespace
         self._encoding_errors = encoding_errors
         pairs = self._layout is not None and len(self._layout.texts) == 2
@@ -158,7 +158,7 @@ class GlueReader(NumberedTextsReader):
             if self._layout is None:
                 assert self._task is not None
                 return labelled_rows.read_senteval_rows(self._task, path)
-            how = str(path), self._strict, self._encoding_errors, with_unlabelled
+            how = str(path), self.strict, self._encoding_errors, with_unlabelled
             return labelled_rows.read_labelled_rows(source_files(path), self._layout, *how)
 
     def _labelled_part(
