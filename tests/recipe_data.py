@@ -47,6 +47,7 @@ _SIZES: dict[str, Any] = {
 _GLUE = {
     "sst-2": (("sentence", "label"), ("0", "1")),
     "mnli": (("sentence1", "sentence2", "gold_label"), NLI_CLASSES),
+    "sts-b": (("sentence1", "sentence2", "score"), ("0.5", "2.0", "3.8", "5.0")),
 }
 
 
@@ -156,7 +157,7 @@ class RecipeData:
 
     def _glue_file_for(self, reader: dict[str, Any]) -> Path:
         """A TSV with the columns of SST-2 or MNLI, of which the reader takes `INSTANCES` rows."""
-        fraction = reader.get("label_fraction") or 1
+        fraction = 1 if reader.get("keep_unlabelled") else reader.get("label_fraction") or 1
         columns, classes = _GLUE[reader["task"]]
         rng, rows = random.Random(2), ["\t".join(columns)]
         for number in range(round(INSTANCES / fraction)):

@@ -215,7 +215,8 @@ def _replaced(
     if place is not None:
         new["model_name"] = place
         kind = short(value.get("type"))
-        if kind == "token_embedding_bag" or (embedders and kind in _WITHOUT_WEIGHTS):
+        own = ("token_embedding_bag", "classification_pooler")
+        if kind in own or (embedders and kind in _WITHOUT_WEIGHTS):
             new["load_weights"] = False
     if _is_part(value) and value["archive"] in archives:
         new["archive"] = archives[value["archive"]]

@@ -48,12 +48,14 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.models.model:Model": {
         "consistency": "declutr.models.consistency:ConsistencyModel",
         "declutr": "declutr.models.declutr:DeCLUTR",
+        "glue": "declutr.task_models.glue.model:GlueModel",
         "image_text": "declutr.task_models.image_text.model:ImageText",
         "reclaim": "declutr.models.reclaim.model:ReclaimModel",
         "scan": "declutr.task_models.image_text.scan:Scan",
         "text_vae": "declutr.task_models.text_vae.model:TextVae",
     },
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
+        "classification_pooler": "declutr.modules.classification_pooler:ClassificationPooler",
         "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
         "token_embedding_bag": "declutr.modules.token_embedding_bag:MeanOfBag",
@@ -73,6 +75,8 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.predictors.predictor:Predictor": {
         "declutr": "declutr.models.predictor:DeCLUTRPredictor",
+        "glue": "declutr.task_models.glue.predictors:GluePredictor",
+        "glue_submission": "declutr.task_models.glue.predictors:GlueSubmission",
         "image_text": "declutr.task_models.image_text.predictor:ImageTextPredictor",
         "reclaim": "declutr.models.predictor:TaskModelPredictor",
     },

@@ -6,28 +6,17 @@
 //
 // Another task is a recipe of one line: (import "training_config/reclaim/reclaim.jsonnet") { task:: "mrpc" }
 
-// Of GLUE's training files, the larger number where there are several versions.
-local rows = {
-    "cola": 8551,
-    "sst-2": 67349,
-    "mrpc": 4076,
-    "qqp": 363870,
-    "mnli": 392702,
-    "qnli": 108436,
-    "rte": 2490,
-    "wnli": 635,
-};
+local glue = import "glue.libsonnet";
 
 (import "../base.libsonnet") {
-    task:: "sst-2",  // of the reader "glue"; basic_classifier wants classes, so not "sts-b"
+    task:: "sst-2",  // of the reader "glue"
     // All rows of the training file, those that label_fraction leaves out too. More do no harm, but
     // each takes two vectors of memory.
-    instances:: if std.objectHas(rows, self.task) then rows[self.task]
+    instances:: if std.objectHas(glue.rows, self.task) then glue.rows[self.task]
                 else error "Set instances:: to the rows of train_data_path: '%s' is not of GLUE."
                            % self.task,
     label_fraction:: null,  // 0.1 trains with 10 % of the labels
     max_length:: 128,  // tokens of a text, or of both of a pair
-    width:: 768,  // of the transformer's token vectors
     weight:: 0.1,  // lambda
     num_negatives:: 100,  // K
     batch_size:: 32,
@@ -46,23 +35,9 @@ local rows = {
     vocabulary: { type: "from_instances" },  // of classes
     dataset_reader: reader { with_ids: true, label_fraction: settings.label_fraction },
     // It reads all rows, and gives no ids, which the bare task model would not take.
-    validation_dataset_reader: reader,
+    validation_dataset_reader: reader { with_metadata: true },  // MNLI's parts, rows of test files
 
-    task_model:: {
-        type: "basic_classifier",
-        namespace: "tags",  // of the indexer above: `allennlp predict` looks tokens up there
-        text_field_embedder: {
-            token_embedders: {
-                tokens: {
-                    type: "pretrained_transformer_mlm",
-                    model_name: settings.transformer_model,
-                    masked_language_modeling: false,
-                },
-            },
-        },
-        seq2vec_encoder: { type: "cls_pooler", embedding_dim: settings.width },
-        dropout: 0.1,
-    },
+    task_model:: glue.model(settings.task, settings.transformer_model),
     model: {
         type: "reclaim",
         model: settings.task_model,
@@ -79,6 +54,6 @@ local rows = {
     trainer+: {
         // The paper says no more than the learning rate. With bias correction, as few steps need it.
         optimizer+: { correct_bias: true, weight_decay: 0.01 },
-        validation_metric: "+accuracy",
+        validation_metric: glue.metric_of(settings.task),
     },
 }

@@ -1,6 +1,7 @@
 """Rows of labelled texts, read from files with columns and from SentEval's files."""
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,8 @@ OF_CLASSES = ("mr", "cr", "subj", "mpqa")
 SENTEVAL_TASKS = (TREC, *OF_CLASSES)
 """The tasks of SentEval whose files have no columns: TREC, and those with one file per class."""
 
+_PART = re.compile("(mis)?matched")
+_INDICES = ("index", "id", "idx")  # columns of test files; QQP's is "id"
 _BINS = 10  # parts into which scores are divided for stratified sampling
 
 
@@ -33,6 +36,13 @@ class LabelledRow(NamedTuple):
     """
     texts: tuple[str, ...]
     label: str | float | None
+    number: int | None = None
+    """What the column `index` or `id` says, or else the number of the row in this file alone.
+
+    `None` if it is `id`, as in the first file.
+    """
+    part: str = ""
+    """`"matched"` or `"mismatched"`, if the name of the file says so, as MNLI's do."""
 
 
 def read_labelled_rows(
@@ -65,10 +75,14 @@ def read_labelled_rows(
     rows: list[LabelledRow] = []
     faults: list[str] = []
     for file in files:
-        for row, fault in _rows(file, layout, encoding_errors):
+        part = _PART.search(file.name.lower())
+        for place, (row, fault) in enumerate(_rows(file, layout, encoding_errors)):
             number = len(rows) + len(faults)
             if not fault:
-                rows.append(LabelledRow(number, layout.texts_of(row), layout.label_of(row)))
+                own = number, layout.texts_of(row), layout.label_of(row)
+                there = _number(row, place)
+                of_file = None if there == number else there, part.group() if part else ""
+                rows.append(LabelledRow(*own, *of_file))
             elif strict:
                 raise SourceError(f"{fault}. Mend the row, or set strict to false to leave it out.")
             else:
@@ -84,6 +98,11 @@ def read_labelled_rows(
             "Expected a line for each text or pair of texts."
         )
     return rows if with_unlabelled else _labelled_if_any(rows, source)
+
+
+def _number(row: Row, place: int) -> int:
+    values = (str(row.values.get(name)) for name in _INDICES)
+    return next((int(value) for value in values if value.isdecimal()), place)
 
 
 def _labelled_if_any(rows: list[LabelledRow], source: str) -> list[LabelledRow]:

@@ -24,7 +24,6 @@ on the Hugging Face hub or those above, and classes are given by name or number.
 In SentEval, SST (binary) is SST-2 without a header, and SICK is one file for two tasks.
 """
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -218,49 +217,3 @@ LAYOUTS = {
     "sick-r": Layout((("sentence_A",), ("sentence_B",)), ("relatedness_score",), Scores(1, 5)),
 }
 """The layouts of the tasks, by the name of the task."""
-
-
-def own_layout(
-    texts: tuple[Column, ...], label: Column | None, scores: bool, header: bool | None
-) -> Layout:
-    """Return the layout of a user's own files, in which only an empty label means "no label".
-
-    # Parameters
-
-    texts, label : columns, by name or by number from 0.
-    scores : whether labels are numbers instead of classes.
-    header : whether there is a header; by default there is unless a column is given by number.
-    """
-    columns = texts if label is None else (*texts, label)
-    if header is None:
-        header = not any(isinstance(column, int) for column in columns)
-    places = tuple((column,) for column in texts), () if label is None else (label,)
-    kind = Scores(unlabelled=("",)) if scores else Classes(unlabelled=("",))
-    return Layout(*places, kind, header)
-
-
-def task_name(task: str, known: list[str]) -> str:
-    """Return the known name of a task, ignoring case, hyphens and underscores.
-
-    # Parameters
-
-    task : the name as the user wrote it.
-    known : the names of all tasks.
-
-    # Raises
-
-    `SourceError` : the name is unknown.
-    """
-    plain = {_plain(name): name for name in known}
-    if _plain(task) in plain:
-        return plain[_plain(task)]
-    close = difflib.get_close_matches(_plain(task), plain, n=1)
-    hint = f" Did you mean '{plain[close[0]]}'?" if close else ""
-    raise SourceError(
-        f"No task '{task}': expected one of {', '.join(known)}, or null for files of your own, "
-        f"with texts and label that name their columns.{hint}"
-    )
-
-
-def _plain(task: str) -> str:
-    return task.lower().replace("-", "").replace("_", "")

@@ -1,13 +1,14 @@
 """The DatasetReader "glue", which reads labelled texts and pairs for AllenNLP's own models."""
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import LabelField, TensorField, TextField
+from allennlp.data.fields import LabelField, MetadataField, TensorField, TextField
 
 from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
 from declutr.data.augmentations import Augmentation
@@ -15,13 +16,13 @@ from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as
 from declutr.task_models.glue import labelled_rows
 from declutr.task_models.glue.joined_texts import JoinedTexts
-from declutr.task_models.glue.layouts import LAYOUTS, Layout, own_layout, task_name
+from declutr.task_models.glue.layouts import Scores
+from declutr.task_models.glue.tasks import Columns, task_and_layout
 
 logger = logging.getLogger(__name__)
 
-TASKS = [*LAYOUTS, *labelled_rows.SENTEVAL_TASKS]
-LABELS = ("class", "score")
-Columns = Union[str, int, list[Union[str, int]]]
+NO_CLASS = -100
+"""The class of texts without a label, which torch's cross entropy ignores."""
 
 
 @DatasetReader.register("glue")
@@ -36,7 +37,9 @@ class GlueReader(NumberedTextsReader):
     The fields of an instance are `tokens` `(L,)`, a text or both texts of a pair with the special
     tokens between them, or with `combine` false `premise` `(L,)` and `hypothesis` `(L,)`; `label`,
     a class (in the vocabulary) or a score (float32, as in the file: 0 to 5 for STS-B); and with
-    `with_ids`, `ids` (int64), the number of the row in its file.
+    `with_ids`, `ids` (int64), the number of the row in its file. With `with_metadata` there is
+    `metadata`, a dictionary: `index`, as in the column of that name, and `part`, "matched" or
+    "mismatched" for rows of MNLI's files of these names, which may be read as one data set.
 
     # Parameters
 
@@ -60,6 +63,10 @@ class GlueReader(NumberedTextsReader):
         `validation_dataset_reader` without it, because this reader takes the share of every file.
     fraction_seed : the seed of that draw. The same seed gives the same rows of a file, and the rows
         of a smaller share are among those of a larger one.
+    keep_unlabelled : whether rows without a label among others that have one, and those that
+        `label_fraction` leaves out, give instances as well, with the class -100, which torch's
+        cross entropy ignores, or a score that is not a number. The Model "glue" leaves them out of
+        its loss, and the Model "reclaim" around it has them in its term.
     strict : whether a row with a wrong number of columns is an error. Otherwise such rows are left
         out, and their number is logged.
     label_namespace : the namespace of classes in the vocabulary.
@@ -72,6 +79,7 @@ class GlueReader(NumberedTextsReader):
         a `validation_dataset_reader` without it: reading a second place is an error. The reader of
         an archive augments nothing.
     seed : the seed of what the augmentation draws.
+    with_metadata : whether instances have the field `metadata`.
 
     # Raises
 
@@ -99,17 +107,20 @@ class GlueReader(NumberedTextsReader):
         serialization_dir: Optional[str] = None,
         augmentation: Optional[Augmentation] = None,
         seed: int = 13370,
+        keep_unlabelled: bool = False,
+        with_metadata: bool = False,
     ) -> None:
         reading = tokenizer, token_indexers, with_ids, max_instances, serialization_dir
         super().__init__(*reading, augmentation, seed)
         self._joined = JoinedTexts(self._tokenizer)
         with raised_as(ConfigurationError, ValueError):
-            self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
+            self._task, self._layout = task_and_layout(task, texts, label, labels, header)
             if label_fraction is not None:
                 labelled_rows.require_fraction(label_fraction)
         self._combine = combine
         self._fraction, self._fraction_seed = label_fraction, fraction_seed
-        self._strict = strict
+        self._keep_unlabelled, self.with_metadata = keep_unlabelled, with_metadata
+        self.strict = strict
         self._label_namespace = label_namespace
         self._encoding_errors = encoding_errors
         pairs = self._layout is not None and len(self._layout.texts) == 2
@@ -131,8 +142,14 @@ class GlueReader(NumberedTextsReader):
 
         `ConfigurationError` : the data cannot be read, or has no labels to take a fraction of.
         """
-        rows = self._rows_at(path)
-        return rows if self._fraction is None else self._labelled_part(rows, str(path))
+        rows = self._rows_at(path, with_unlabelled=self._keep_unlabelled)
+        if self._fraction is None:
+            return rows
+        if not self._keep_unlabelled:
+            return self._labelled_part(rows, str(path))
+        labelled = [row for row in rows if row.label is not None]
+        chosen = {row.id for row in self._labelled_part(labelled, str(path))}
+        return [row if row.id in chosen else row._replace(label=None) for row in rows]
 
     def _rows_at(
         self, path: PathLike | Sequence[PathLike], with_unlabelled: bool = False
@@ -141,7 +158,7 @@ class GlueReader(NumberedTextsReader):
             if self._layout is None:
                 assert self._task is not None
                 return labelled_rows.read_senteval_rows(self._task, path)
-            how = str(path), self._strict, self._encoding_errors, with_unlabelled
+            how = str(path), self.strict, self._encoding_errors, with_unlabelled
             return labelled_rows.read_labelled_rows(source_files(path), self._layout, *how)
 
     def _labelled_part(
@@ -169,7 +186,18 @@ class GlueReader(NumberedTextsReader):
 
     def instance_of(self, path: Any, row: labelled_rows.LabelledRow, epoch: int) -> Instance:
         texts = self.augmented(path, row.texts, row.id, epoch)
-        return self._instance_of(texts, row.label, row.id)
+        instance = self._instance_of(texts, row.label, row.id)
+        if row.label is None and self._keep_unlabelled:
+            instance.add_field("label", self._no_label())
+        if self.with_metadata:
+            index = row.id if row.number is None else row.number
+            instance.add_field("metadata", MetadataField({"index": index, "part": row.part}))
+        return instance
+
+    def _no_label(self) -> Field:
+        if self._layout is not None and isinstance(self._layout.labels, Scores):
+            return TensorField(torch.tensor(math.nan))
+        return LabelField(NO_CLASS, self._label_namespace, skip_indexing=True)
 
     def _instance_of(
         self, texts: Sequence[str], label: Any = None, id: Optional[int] = None
@@ -206,53 +234,3 @@ class GlueReader(NumberedTextsReader):
         elif label is not None:
             fields["label"] = LabelField(str(label), self._label_namespace)
         return Instance({**fields, **self.numbered(id)})
-
-
-def _task_and_layout(
-    task: Optional[str],
-    texts: Optional[Columns],
-    label: Optional[Union[str, int]],
-    labels: Optional[str],
-    header: Optional[bool],
-) -> tuple[Optional[str], Optional[Layout]]:
-    """Return the name of the task, if any, and the layout, if the files have columns.
-
-    # Raises
-
-    `ConfigurationError` : values are unknown or contradict each other.
-    `SourceError` : the task is unknown.
-    """
-    given = {"texts": texts, "label": label, "labels": labels, "header": header}
-    if task is not None:
-        task = task_name(task, TASKS)
-        needless = [key for key, value in given.items() if value is not None]
-        if needless:
-            raise ConfigurationError(
-                f"The task '{task}' says where everything is, but {', '.join(needless)} is given "
-                "too. Remove it, or the task for files of your own."
-            )
-        return task, LAYOUTS.get(task)
-    columns = tuple(texts if isinstance(texts, list) else [] if texts is None else [texts])
-    if len(columns) not in (1, 2):
-        raise ConfigurationError(
-            f"Got {len(columns)} column(s) of texts and no task. Expected texts with one column or "
-            f"two, by name or number, or a task: {', '.join(TASKS)}."
-        )
-    if labels is not None and labels not in LABELS:
-        raise ConfigurationError(f"Unknown labels '{labels}': expected one of {', '.join(LABELS)}.")
-    if labels is not None and label is None:
-        raise ConfigurationError(
-            f"labels is '{labels}', but no label says in which column they are. Give its name or "
-            "number, or remove labels."
-        )
-    numbers = [column for column in (*columns, label) if isinstance(column, int)]
-    names = [column for column in (*columns, label) if isinstance(column, str)]
-    if any(number < 0 for number in numbers):
-        raise ConfigurationError(f"Columns are numbered from 0, got {min(numbers)}.")
-    if names and (header is False or (header is None and numbers)):
-        raise ConfigurationError(
-            f"Columns have names only with a header, got {names}"
-            f"{f' and {numbers}' if numbers else ''}. Set header to true if the first line has "
-            "them, or give numbers alone, from 0."
-        )
-    return None, own_layout(columns, label, labels == "score", header)

@@ -73,6 +73,11 @@ class SemiSupervisedReader(GlueReader):
         known = inspect.signature(GlueReader).parameters
         unknown = {key: value for key, value in others.items() if key not in known}
         require_known_keys(type(self), GlueReader, unknown)
+        if others.get("keep_unlabelled"):
+            raise ConfigurationError(
+                "Got keep_unlabelled, but this reader puts unlabelled texts beside labelled ones. "
+                "Remove it, and set unlabelled; or take the reader 'glue'."
+            )
         super().__init__(tokenizer, token_indexers, **others)
         if num_views < 0 or unlabelled < 0:
             raise ConfigurationError(

@@ -24,7 +24,8 @@ from declutr.task_models.glue.labelled_rows import (
     read_labelled_rows,
     read_senteval_rows,
 )
-from declutr.task_models.glue.layouts import LAYOUTS, own_layout
+from declutr.task_models.glue.layouts import LAYOUTS
+from declutr.task_models.glue.tasks import own_layout
 from tests.task_models.glue.published_files import HEADERS, ROWS, published
 
 
@@ -70,6 +71,17 @@ class TestPublishedFiles:
         file = write("train.tsv.gz", gzip.compress(content, mtime=0))
         assert read_labelled_rows([file], LAYOUTS["mrpc"], "it") == expected("mrpc")
 
+    def test_mrpc_as_its_authors_publish_it(self, write):
+        """`msr_paraphrase_train.txt`, from which GLUE's script makes the files of MRPC."""
+        content = "\ufeff" + published("mrpc").replace("\n", "\r\n")
+        file = write("msr_paraphrase_train.txt", content)
+        assert read_labelled_rows([file], LAYOUTS["mrpc"], "it") == expected("mrpc")
+
+    def test_the_diagnostic_set_is_read_as_mnli(self, write):
+        file = write("diagnostic.tsv", published("rte test"))
+        rows = read_labelled_rows([file], LAYOUTS["mnli"], "it")
+        assert rows == expected("rte", labelled=False)
+
     @pytest.mark.parametrize(
         ("task", "rows", "label"),
         [
@@ -97,7 +109,7 @@ class TestUnusableRows:
         file = write("train.tsv", self.BROKEN)
         with caplog.at_level(logging.WARNING, logger="declutr.task_models.glue"):
             rows = read_labelled_rows([file], LAYOUTS["qqp"], "QQP")
-        assert rows == [*expected("qqp"), LabelledRow(3, ("ve pi", "du"), "1")]
+        assert rows == [*expected("qqp"), LabelledRow(3, ("ve pi", "du"), "1", 2)]
         assert (
             f"QQP: 1 row(s) with a wrong number of columns are left out; the first: '{file}', "
             "line 4 has 2 column(s), expected 6 as in line 1." in caplog.text

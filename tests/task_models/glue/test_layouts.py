@@ -4,7 +4,8 @@ import pytest
 
 from declutr.corpus.documents import SourceError
 from declutr.corpus.tables import Row
-from declutr.task_models.glue.layouts import LAYOUTS, Classes, Scores, own_layout, task_name
+from declutr.task_models.glue.layouts import LAYOUTS, Classes, Scores
+from declutr.task_models.glue.tasks import own_layout, task_name
 
 
 class TestTaskNames:

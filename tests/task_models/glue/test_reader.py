@@ -1,6 +1,7 @@
 """Tests of the reader "glue" on written rows, and with AllenNLP's own loaders and classifier."""
 
 import copy
+import json
 import math
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import torch
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 
 import declutr.plugin  # noqa: F401
 from declutr.task_models.glue import GlueReader
-from declutr.task_models.glue.reader import TASKS
+from declutr.task_models.glue.tasks import TASKS
 from tests.data.batches import as_tensors
 from tests.task_models.glue.published_files import ROWS, published
 
@@ -81,6 +82,18 @@ class TestInstances:
         instances = list(make(task=kind.split()[0]).read(write(tmp_path, kind)))
         assert [list(instance.fields) for instance in instances] == [["tokens"]] * 2
 
+    def test_metadata_say_index_and_part(self, make, tmp_path):
+        """QQP's index is its id; MNLI's files are two parts, each with rows from 0."""
+        (tmp_path / "test.tsv").write_text("id\tquestion1\tquestion2\n7\tka\tlo\n")
+        (instance,) = make(task="qqp", with_metadata=True).read(tmp_path / "test.tsv")
+        assert instance["metadata"].metadata == {"index": 7, "part": ""}
+        for part in ("matched", "mismatched"):
+            (tmp_path / f"dev_{part}.tsv").write_text(published("mnli dev"))
+        read = list(make(task="mnli", with_metadata=True).read(tmp_path / "dev_*.tsv"))
+        parts = [("matched", 0), ("matched", 1), ("mismatched", 0), ("mismatched", 1)]
+        expected = [{"index": index, "part": part} for part, index in parts]
+        assert [instance["metadata"].metadata for instance in read] == expected
+
     def test_trec_questions_are_read(self, make, pair, tmp_path):
         (tmp_path / "a.label").write_text("LOC:city Where is ka ?\n")
         (instance,) = make(task="TREC").read(tmp_path / "a.label")
@@ -117,6 +130,24 @@ class TestFractions:
         assert shares[0] <= shares[1] <= shares[2] and len(shares[0]) == 2
         other = make(task="sst-2", label_fraction=0.5, fraction_seed=1).rows(many)
         assert set(other) != shares[2] and len(other) == len(shares[2])
+
+    @pytest.mark.parametrize("labels", ["class", "score"])
+    def test_rows_without_a_label_may_be_kept(self, make, tmp_path, labels):
+        """Those that a fraction leaves out, and those whose label is empty."""
+        rows = [{"text": f"ka {row}", "label": str(row % 2) if row else ""} for row in range(21)]
+        file = tmp_path / "rows.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        own = {"texts": "text", "label": "label", "labels": labels, "label_fraction": 0.2}
+        some = make(**own).rows(file)
+        reader = make(**own, keep_unlabelled=True, with_ids=True)
+        assert [row for row in reader.rows(file) if row.label is not None] == some
+        instances = list(reader.read(file))
+        batch = Batch(instances)
+        batch.index_instances(Vocabulary.from_instances(instances))
+        tensors = batch.as_tensor_dict()
+        assert tensors["ids"].tolist() == list(range(21))
+        known = tensors["label"] >= 0  # neither -100 nor not a number
+        assert known.nonzero().flatten().tolist() == [row.id for row in some]
 
     @pytest.mark.parametrize("fraction", [0.0, 1.1, 10.0])
     def test_a_fraction_out_of_range_is_refused(self, make, fraction):

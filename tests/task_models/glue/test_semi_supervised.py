@@ -122,7 +122,7 @@ def test_a_file_without_labels_is_read_as_by_glue(tmp_path: Path) -> None:
 def test_parameters_of_glue_are_known_in_configurations() -> None:
     config = {"type": "semi_supervised", "task": "sst-2", "unlabelled": 3, "strict": True}
     made = DatasetReader.from_params(Params({**config, "augmentation": {"type": "eda"}}))
-    assert isinstance(made, SemiSupervisedReader) and made._strict
+    assert isinstance(made, SemiSupervisedReader) and made.strict
     with pytest.raises(ConfigurationError, match=r"Extra parameters passed.*unlabeled"):
         DatasetReader.from_params(Params({**config, "unlabeled": 3}))
 
@@ -133,6 +133,7 @@ def test_parameters_of_glue_are_known_in_configurations() -> None:
         ({}, "num_views 0 and unlabelled 0: set unlabelled"),
         ({"num_views": 1}, "num_views 1 and no augmentation to make them"),
         ({"unlabelled": -1}, "must be 0 or above, got 0 and -1"),
+        ({"unlabelled": 1, "keep_unlabelled": True}, "Got keep_unlabelled, but this reader puts"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:

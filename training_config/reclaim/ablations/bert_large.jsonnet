@@ -3,5 +3,4 @@
 // Table 10. Its row of RECLAIM repeats that of RoBERTa-base in table 1 in every digit, so doubtful.
 (import "../reclaim.libsonnet") {
     default_transformer:: "bert-large-uncased",
-    width:: 1024,
 }

@@ -3,5 +3,4 @@
 // Table 10.
 (import "../reclaim_task_alone.jsonnet") {
     default_transformer:: "bert-large-uncased",
-    width:: 1024,
 }
