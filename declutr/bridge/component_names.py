@@ -65,6 +65,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.predictors.predictor:Predictor": {
         "declutr": "declutr.models.predictor:DeCLUTRPredictor",
         "reclaim": "declutr.models.predictor:TaskModelPredictor",
+        "text_vae": "declutr.task_models.text_vae.predictor:TextVaePredictor",
     },
     "allennlp.training.callbacks.callback:TrainerCallback": {
         "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",
@@ -148,6 +149,10 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",
         "triplet": "declutr.objectives.pairs.triplet:Triplet",
         "weighted_sum": "declutr.objectives.weighted_sum:WeightedSum",
+    },
+    "declutr.task_models.text_vae.posterior:Posterior": {
+        "gaussian": "declutr.task_models.text_vae.posterior:LatentCode",
+        "implicit": "declutr.task_models.text_vae.implicit:ImplicitPosterior",
     },
 }
 

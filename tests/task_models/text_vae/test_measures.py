@@ -8,7 +8,8 @@ import torch
 from torch.distributions import Normal
 
 from declutr.task_models.text_vae.layers import Code
-from declutr.task_models.text_vae.measures import VaeMeasures, mutual_information
+from declutr.task_models.text_vae.measures import VaeMeasures
+from declutr.task_models.text_vae.posterior import mutual_information
 
 
 def codes(rows: int, dims: int = 3, seed: int = 0, spread: float = 1.0) -> Code:
