@@ -3,6 +3,8 @@
 The paper is "Implicit Deep Latent Variable Models for Text Generation" (Fang et al., EMNLP 2019).
 """
 
+from itertools import pairwise
+
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch.func import functional_call
@@ -131,7 +133,7 @@ class ImplicitPosterior(Posterior):
             )
         widths = [input_size + latent_size, *[hidden_size] * layers]
         hidden: list[torch.nn.Module] = []
-        for width, following in zip(widths, widths[1:], strict=False):
+        for width, following in pairwise(widths):
             hidden += [torch.nn.Linear(width, following), torch.nn.LeakyReLU()]
         self._generator = torch.nn.Sequential(*hidden, torch.nn.Linear(widths[-1], latent_size))
         self._posterior_dual = DualNetwork(latent_size + input_size, dual_size)

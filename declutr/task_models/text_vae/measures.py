@@ -31,7 +31,8 @@ def importance_weighted_nll(
     # Parameters
 
     score : returns `log p(x|z)` of each text, `(n,)`, for codes `(n, k)`.
-    mean, scale : of r: `(n, k)`, and the Cholesky factor of its covariance, `(n, k, k)` or `(k, k)`.
+    mean, scale : of r: `(n, k)`, and the Cholesky factor of its covariance, `(n, k, k)` or one for
+        all texts, `(k, k)`.
     noise : standard normal numbers, `(S, n, k)`.
     """
     proposal = MultivariateNormal(mean, scale_tril=scale, validate_args=False)

@@ -195,7 +195,7 @@ class TextVae(Model):
         return torch.where(dropped.unsqueeze(-1), self._dropped_word, inputs)
 
     def _costing(self, kl: torch.Tensor) -> torch.Tensor:
-        """Return the KL term of the loss, given the penalty of each text and dimension, `(n, j)`."""
+        """Return the KL term of the loss, given the penalty of each text, `(n, j)`."""
         if not self._free_bits:
             return kl.sum(dim=1).mean()
         # The free bits apply to the mean over the texts of all processes, so that several processes

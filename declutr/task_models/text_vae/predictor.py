@@ -41,8 +41,9 @@ class TextVaePredictor(Predictor):
 
     Each may also have `temperature`, `top_k`, `max_tokens` and `seed`, as described by
     `declutr.task_models.text_vae.writing.Writing`; the parameters below are what lines without them
-    get. Equal lines give equal texts, whatever else is in the file. Texts have no start, end, padding
-    or unknown tokens. With `--use-dataset-reader`, the output is that of the model for each text.
+    get. Equal lines give equal texts, whatever else is in the file. Texts have no start, end,
+    padding or unknown tokens. With `--use-dataset-reader`, the output is that of the model for each
+    text.
 
     # Parameters
 
@@ -85,10 +86,8 @@ class TextVaePredictor(Predictor):
         given = {key: inputs[key] for key in _SETTINGS & inputs.keys()}
         writing = Writing(**{**self._defaults, **given})
         if request == "sentence":
-            return {
-                **inputs,
-                "reconstruction": self._written(self._codes(inputs, "sentence"), writing)[0],
-            }
+            texts = self._written(self._codes(inputs, "sentence"), writing)
+            return {**inputs, "reconstruction": texts[0]}
         if request == "from":
             steps = whole_number("steps", inputs.get("steps", _STEPS), 2)
             first, last = self._codes(inputs, "from", "to")

@@ -1,5 +1,6 @@
 """The DatasetReader "text_lines", which reads texts and adds start and end tokens."""
 
+import logging
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -12,6 +13,10 @@ from allennlp.data.tokenizers import Token
 from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as
+
+logger = logging.getLogger(__name__)
+
+LONGER = ("cut", "leave_out")
 
 
 @DatasetReader.register("text_lines")
@@ -69,15 +74,14 @@ class TextLinesReader(NumberedTextsReader):
     def _read(self, file_path: Any) -> Iterable[Instance]:
         left_out = 0
         for number, text in self.shard_iterable(self._rows(file_path)):
-            instance = self.text_to_instance(text, number)
-            length = len(instance["tokens"]) - 2  # type: ignore[arg-type]
-            if self._longer == "leave_out" and length == self._max_tokens:
-                if len(self._tokenizer.tokenize(text)) > length:
-                    left_out += 1
-                    continue
-            yield instance
+            tokens = self._tokenizer.tokenize(text)
+            longest = self._max_tokens if self._longer == "leave_out" else None
+            if longest is not None and len(tokens) > longest:
+                left_out += 1
+                continue
+            yield self._instance(tokens, number)
         if left_out:
-            logger.info(f"{file_path}: {left_out} text(s) of over {self._max_tokens} tokens left out.")
+            logger.info(f"{file_path}: {left_out} text(s) of over {longest} tokens left out.")
 
     def _rows(self, path: Any) -> Iterable[tuple[int, str]]:
         """Yield the number and text of each row that is not blank."""
@@ -101,7 +105,9 @@ class TextLinesReader(NumberedTextsReader):
 
     def text_to_instance(self, text: str, id: Optional[int] = None) -> Instance:  # type: ignore[override]
         """Return the instance of a text; without an id it has no field `ids`."""
-        tokens = self._tokenizer.tokenize(normalize_whitespace(text))[: self._max_tokens]
-        whole = [Token(START_SYMBOL), *tokens, Token(END_SYMBOL)]
+        return self._instance(self._tokenizer.tokenize(normalize_whitespace(text)), id)
+
+    def _instance(self, tokens: list[Token], id: Optional[int]) -> Instance:
+        whole = [Token(START_SYMBOL), *tokens[: self._max_tokens], Token(END_SYMBOL)]
         fields: dict[str, Field] = {"tokens": TextField(whole)}
         return Instance({**fields, **self.numbered(id)})
