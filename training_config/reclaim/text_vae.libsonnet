@@ -35,7 +35,10 @@ local corpora = {
     corpora:: corpora,
     local of = self.corpora[self.corpus],
     instances:: of.instances,  // lines of train_data_path, blank ones too
+    word_size:: of.word_size,
+    state_size:: of.state_size,
     latent_size:: 32,
+    vocabulary_size:: 20000,
     posterior:: { type: "gaussian" },
     kl_weight:: 1,  // the last one
     warmup_epochs:: 10,  // in which the weight of the KL term would rise from 0 to 1; it begins at 0.1
@@ -50,14 +53,14 @@ local corpora = {
     local settings = self,
     local batches = std.ceil(self.instances / self.batch_size),
     local words = {
-        token_embedders: { tokens: { type: "embedding", embedding_dim: of.word_size } },
+        token_embedders: { tokens: { type: "embedding", embedding_dim: settings.word_size } },
     },
     local implicit = self.posterior.type == "implicit",
     local contrastive = self.contrast != null,
 
     vocabulary: {
         type: "from_instances",
-        max_vocab_size: { tokens: 20000 },
+        max_vocab_size: { tokens: settings.vocabulary_size },
         oov_token: of.unknown,
     },
     dataset_reader: {
@@ -73,12 +76,12 @@ local corpora = {
         decoder_embedder: words,
         seq2vec_encoder: {
             type: "lstm",
-            input_size: of.word_size,
-            hidden_size: of.state_size,
+            input_size: settings.word_size,
+            hidden_size: settings.state_size,
         },
         posterior: settings.posterior,
         latent_size: settings.latent_size,
-        decoder_size: of.state_size,
+        decoder_size: settings.state_size,
         dropout: 0.5,
         initial_kl_weight: 0.1,
         kl_weight: settings.kl_weight,

@@ -76,7 +76,7 @@ class TextVae(Model):
         free_bits: float = 0.0,
         kl_weight: float = 1.0,
         cycle_steps: Optional[int] = None,
-        posterior: Lazy[Posterior] = Lazy(LatentCode),
+        posterior: Optional[Lazy[Posterior]] = None,
         decoder_embedder: Optional[TextFieldEmbedder] = None,
         importance_samples: int = 0,
         namespace: str = "tokens",
@@ -103,7 +103,8 @@ class TextVae(Model):
         self.word_embeddings = text_field_embedder
         self._seq2vec_encoder = seq2vec_encoder
         features = seq2vec_encoder.get_output_dim()
-        self.latent = posterior.construct(input_size=features, latent_size=latent_size)
+        kind = Lazy(LatentCode) if posterior is None else posterior
+        self.latent: Posterior = kind.construct(input_size=features, latent_size=latent_size)
         if free_bits and not self.latent.per_dimension:
             raise ConfigurationError(
                 f"free_bits of {free_bits} are bits of each dimension of the code, whose KL is not "
