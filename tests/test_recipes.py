@@ -273,6 +273,32 @@ def test_reclaims_settings() -> None:
     }
 
 
+def test_settings_of_text_vaes(tmp_path: Path) -> None:
+    """Of the public code of iVAE, and what the rows of table 4 change."""
+
+    def config(name: str, settings: str = "") -> dict[str, Any]:
+        file = tmp_path / "recipe.jsonnet"
+        file.write_text(f'(import "{recipe_path(name)}") {{ {settings} }}')
+        return Params.from_file(str(file)).as_dict(quiet=True)
+
+    vae, implicit, bank = map(config, ("text_vae", "text_ivae", "reclaim_text_ivae"))
+    sizes = vae["model"]["seq2vec_encoder"], vae["model"]["latent_size"], vae["model"]["dropout"]
+    assert sizes == ({"type": "lstm", "input_size": 256, "hidden_size": 256}, 32, 0.5)
+    assert (vae["trainer"]["num_epochs"], vae["trainer"]["grad_norm"]) == (40, 5)
+    groups = implicit["trainer"]["optimizer"].pop("parameter_groups")
+    assert groups == [[["_dual"], {"lr": 5e-5}]] and implicit["trainer"]["optimizer"]["lr"] == 1e-3
+    assert implicit["model"].pop("posterior")["type"] == "implicit"
+    assert vae["model"].pop("posterior") == {"type": "gaussian"}
+    assert vae["trainer"]["optimizer"].pop("parameter_groups") is None and vae == implicit
+    in_batch = config("text_ivae_in_batch")
+    assert in_batch["model"]["objective"].pop("candidates") == "batch"
+    assert bank["model"]["objective"].pop("candidates") == "bank" and in_batch == bank
+    assert config("reclaim_text_ivae", 'contrast:: "batch"') == config("text_ivae_in_batch")
+    yelp = config("text_vae_beta", 'corpus:: "yelp"')
+    assert yelp["model"]["kl_weight"] == 0.4 and yelp["dataset_reader"]["labelled"]
+    assert yelp["vocabulary"]["oov_token"] == "_UNK" and yelp["model"]["decoder_size"] == 1024
+
+
 def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:
     def config(settings: str) -> dict[str, Any]:
         file = tmp_path / "recipe.jsonnet"

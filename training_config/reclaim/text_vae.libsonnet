@@ -86,7 +86,8 @@ local corpora = {
         initial_kl_weight: 0.1,
         kl_weight: settings.kl_weight,
         annealing_steps: std.round((settings.kl_weight - 0.1) * settings.warmup_epochs * batches),
-        cycle_steps: if settings.cycle_epochs != null then settings.cycle_epochs * batches,
+        cycle_steps: if settings.cycle_epochs != null
+                     then std.round(settings.cycle_epochs * batches),
         initializer: {
             regexes: [[".*", { type: "uniform", a: -of.first, b: of.first }]],
             prevent_regexes: ["_dual"],
