@@ -42,6 +42,9 @@ _SIZES: dict[str, Any] = {
     "latent_size": 4,
     "decoder_size": 24,
     "annealing_steps": 12,
+    "cycle_steps": 15,
+    "dual_size": 12,
+    "particles": 4,
 }
 # Of tasks of GLUE: the columns, the label last, and the classes.
 _GLUE = {

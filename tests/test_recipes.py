@@ -20,6 +20,7 @@ from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader
+from allennlp.predictors import Predictor
 from allennlp.training import NoOpTrainer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.optimizers import Optimizer
@@ -46,7 +47,7 @@ KINDS = {
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
     *("sentences/contrastive_tension", "sentences/deep_cluster"),
     *("sentences/tsdae", "labelled/eda_classifier"),
-    *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_vae"),
+    *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_ivae"),
     "reclaim/scan_reclaim_flickr30k",
 }
 RESUMED = [recipe_path(name) for name in sorted(KINDS)]
@@ -101,6 +102,8 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("reclaim_views", "reclaim_levels", "reclaim_image_text", "reclaim_text_vae"),
         *("scan_flickr30k", "scan_coco", "scan_both_directions", "scan_reclaim_flickr30k"),
         *("scan_reclaim_coco", "scan_reclaim_added", "scan_vanilla_contrastive"),
+        *("text_vae", "text_vae_beta", "text_vae_cyclical", "text_ivae", "text_ivae_mi"),
+        *("reclaim_text_ivae", "text_ivae_in_batch"),
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("in_batch_lipschitz", "fraction_0.01", "bert_large", "bert_large_task_alone"),
@@ -178,6 +181,8 @@ def test_recipe_trains_resumes_and_embeds(
         metrics = [metrics_of(run, epoch) for run in (whole, killed)]
         assert metrics[0] == metrics[1]
         assert ("validation_loss" in metrics[0]) == bool(config["validation_data_path"])
+    if config["dataset_reader"]["type"] == "text_lines":
+        assert_writes_the_same(whole, killed)
     if not isinstance(model, DeCLUTR):  # of a task, and no encoder
         return
     record = json.loads((whole / "run.json").read_text())
@@ -187,6 +192,13 @@ def test_recipe_trains_resumes_and_embeds(
     assert rows.shape == (3, model.embedding_dim) and rows[0].tolist() != rows[2].tolist()
     expected = embedded_by(model, config["dataset_reader"], texts)
     assert np.allclose(rows, expected, atol=1e-5)
+
+
+def assert_writes_the_same(*runs: Path) -> None:
+    """Both archives, by their own predictor."""
+    request = {"from": "ka lo mi tu", "to": "re sa no", "steps": 3, "temperature": 1, "seed": 2}
+    one, other = (Predictor.from_path(str(run)).predict_json(dict(request)) for run in runs)
+    assert one == other and len(one["texts"]) == 3 and "@" not in "".join(one["texts"])
 
 
 def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.ndarray:
@@ -248,6 +260,32 @@ def test_reclaims_settings() -> None:
     assert images["trainer"]["num_epochs"] == 20 and images["trainer"]["optimizer"]["lr"] == 5e-4
     assert images["trainer"]["learning_rate_scheduler"]["step_size"] == 10
     assert images["model"]["task_weight"] == 0 and images["model"]["weight"] == 1
+
+
+def test_settings_of_text_vaes(tmp_path: Path) -> None:
+    """Of the public code of iVAE, and what the rows of table 4 change."""
+
+    def config(name: str, settings: str = "") -> dict[str, Any]:
+        file = tmp_path / "recipe.jsonnet"
+        file.write_text(f'(import "{recipe_path(name)}") {{ {settings} }}')
+        return Params.from_file(str(file)).as_dict(quiet=True)
+
+    vae, implicit, bank = map(config, ("text_vae", "text_ivae", "reclaim_text_ivae"))
+    sizes = vae["model"]["seq2vec_encoder"], vae["model"]["latent_size"], vae["model"]["dropout"]
+    assert sizes == ({"type": "lstm", "input_size": 256, "hidden_size": 256}, 32, 0.5)
+    assert (vae["trainer"]["num_epochs"], vae["trainer"]["grad_norm"]) == (40, 5)
+    groups = implicit["trainer"]["optimizer"].pop("parameter_groups")
+    assert groups == [[["_dual"], {"lr": 5e-5}]] and implicit["trainer"]["optimizer"]["lr"] == 1e-3
+    assert implicit["model"].pop("posterior")["type"] == "implicit"
+    assert vae["model"].pop("posterior") == {"type": "gaussian"}
+    assert vae["trainer"]["optimizer"].pop("parameter_groups") is None and vae == implicit
+    in_batch = config("text_ivae_in_batch")
+    assert in_batch["model"]["objective"].pop("candidates") == "batch"
+    assert bank["model"]["objective"].pop("candidates") == "bank" and in_batch == bank
+    assert config("reclaim_text_ivae", 'contrast:: "batch"') == config("text_ivae_in_batch")
+    yelp = config("text_vae_beta", 'corpus:: "yelp"')
+    assert yelp["model"]["kl_weight"] == 0.4 and yelp["dataset_reader"]["labelled"]
+    assert yelp["vocabulary"]["oov_token"] == "_UNK" and yelp["model"]["decoder_size"] == 1024
 
 
 def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:

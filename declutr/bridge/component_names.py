@@ -79,6 +79,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "glue_submission": "declutr.task_models.glue.predictors:GlueSubmission",
         "image_text": "declutr.task_models.image_text.predictor:ImageTextPredictor",
         "reclaim": "declutr.models.predictor:TaskModelPredictor",
+        "text_vae": "declutr.task_models.text_vae.predictor:TextVaePredictor",
     },
     "allennlp.training.callbacks.callback:TrainerCallback": {
         "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",
@@ -162,6 +163,10 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",
         "triplet": "declutr.objectives.pairs.triplet:Triplet",
         "weighted_sum": "declutr.objectives.weighted_sum:WeightedSum",
+    },
+    "declutr.task_models.text_vae.posterior:Posterior": {
+        "gaussian": "declutr.task_models.text_vae.posterior:LatentCode",
+        "implicit": "declutr.task_models.text_vae.implicit:ImplicitPosterior",
     },
 }
 

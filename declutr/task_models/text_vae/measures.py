@@ -1,32 +1,47 @@
 """Metrics of a text VAE over all texts of a data set, computed without keeping the texts."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from allennlp.training.metrics import Metric
+from torch.distributions import MultivariateNormal
 
 from declutr.system.distributed import all_reduced
-from declutr.task_models.text_vae.layers import Code, log_densities
+from declutr.task_models.text_vae.posterior import Code
 
 ACTIVE = 0.01
 """The variance of a dimension's mean above which the dimension is active (Burda et al., 2016)."""
-_ROWS = 64  # rows of an (n, n, k) comparison that are computed at a time
 
 
 @torch.no_grad()
-def mutual_information(code: Code) -> torch.Tensor:
-    """Return an estimate of the mutual information of texts and codes under q, in nats, a scalar.
+def importance_weighted_nll(
+    score: Callable[[torch.Tensor], torch.Tensor],
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    noise: torch.Tensor,
+) -> torch.Tensor:
+    """Return an upper bound of the negative log-likelihood of each text, in nats, `(n,)`.
 
-    It is `I(x, z) = E_x KL(q(z|x) || p(z)) - KL(q(z) || p(z))`, where q(z) is the mean of q(z|x)
-    over this batch (Hoffman & Johnson, 2016). Both terms are estimated by the same samples, so p(z)
-    cancels. The result is the mean of `log q(z_i|x_i) - log 1/n sum_j q(z_i|x_j)`, which is at most
-    log n.
+    It is `-log 1/S sum_s p(x|z_s) p(z_s) / r(z_s|x)` with S samples of a normal distribution r
+    (Burda et al., 2016). It needs neither a density of q nor an estimate of its divergence, holds
+    for any r, and comes closer as S rises.
+
+    # Parameters
+
+    score : returns `log p(x|z)` of each text, `(n,)`, for codes `(n, k)`.
+    mean, scale : of r: `(n, k)`, and the Cholesky factor of its covariance, `(n, k, k)` or one for
+        all texts, `(k, k)`.
+    noise : standard normal numbers, `(S, n, k)`.
     """
-    parts = code.sample.split(_ROWS)
-    densities = torch.cat([log_densities(part, code.mean, code.log_variance) for part in parts])
-    aggregate = densities.logsumexp(dim=1) - math.log(len(densities))
-    return (densities.diagonal() - aggregate).mean()
+    proposal = MultivariateNormal(mean, scale_tril=scale, validate_args=False)
+    ratios = []
+    for drawn in noise:
+        code = mean + (scale @ drawn.unsqueeze(-1)).squeeze(-1)
+        prior = -(code**2 + math.log(2 * math.pi)).sum(dim=-1) / 2
+        ratios.append(score(code) + prior - proposal.log_prob(code))
+    return math.log(len(noise)) - torch.stack(ratios).logsumexp(dim=0)
 
 
 class VaeMeasures(Metric):
@@ -36,13 +51,16 @@ class VaeMeasures(Metric):
     `perplexity`, the upper bound per token that follows from the sum. Outside training there are
     also `mutual_information`, averaged over batches weighted by their texts (it depends on the
     batch size, and is at most its logarithm; as in He et al., 2019), and `active_units`, the number
-    of dimensions of the code whose mean has a variance of more than 0.01 over the texts.
+    of dimensions of the code whose mean has a variance of more than 0.01 over the texts. With
+    `importance_weighted_nll` of texts there is its mean under this name, and the perplexity that
+    follows from it, `importance_weighted_perplexity`.
 
     As a `Metric`, it is saved with checkpoints, and a run that is resumed within an epoch goes on.
     """
 
     def __init__(self) -> None:
         self._sums: torch.Tensor | None = None  # (5 + 2k,)
+        self._weighted: torch.Tensor | None = None  # the sum of importance-weighted bounds
 
     @torch.no_grad()
     def __call__(  # type: ignore[override]
@@ -52,6 +70,7 @@ class VaeMeasures(Metric):
         kl: torch.Tensor,
         tokens: torch.Tensor,
         information: torch.Tensor | None = None,
+        weighted: torch.Tensor | None = None,
     ) -> None:
         """Add a batch of n texts.
 
@@ -60,7 +79,8 @@ class VaeMeasures(Metric):
         code : the codes of the texts.
         reconstruction, kl : the negative log-likelihood and KL term of each text, `(n,)`.
         tokens : the number of predicted tokens of each text, `(n,)`.
-        information : `mutual_information` of the batch; not needed in training.
+        information : the mutual information in the batch; not needed in training.
+        weighted : the `importance_weighted_nll` of each text, `(n,)`, if it was computed.
         """
         dtype = torch.float32 if kl.device.type == "mps" else torch.float64
         texts = torch.full((), len(kl), dtype=dtype, device=kl.device)
@@ -75,6 +95,9 @@ class VaeMeasures(Metric):
             ]
         )
         self._sums = sums if self._sums is None else self._sums + sums
+        if weighted is not None:
+            bound = weighted.to(dtype).sum()
+            self._weighted = bound if self._weighted is None else self._weighted + bound
 
     def get_metric(self, reset: bool = False, training: bool = False) -> dict[str, Any]:
         """Return the metrics by name; without texts there are none.
@@ -87,8 +110,10 @@ class VaeMeasures(Metric):
         """
         if self._sums is None:
             return {}
-        sums = all_reduced(self._sums) if reset else self._sums
+        sums, weighted = self._sums, self._weighted
         if reset:
+            sums = all_reduced(sums)
+            weighted = None if weighted is None else all_reduced(weighted)
             self.reset()
         (texts, information, reconstruction, kl, tokens), per_dimension = sums[:5], sums[5:]
         elbo = reconstruction + kl
@@ -102,9 +127,12 @@ class VaeMeasures(Metric):
             mean, square = (per_dimension / texts).chunk(2)
             found["mutual_information"] = information / texts
             found["active_units"] = (square - mean**2 > ACTIVE).sum()
+        if weighted is not None:
+            found["importance_weighted_nll"] = weighted / texts
+            found["importance_weighted_perplexity"] = (weighted / tokens).exp()
         values = torch.stack([value.to(sums.dtype) for value in found.values()]).tolist()
         return dict(zip(found, values, strict=True))
 
     def reset(self) -> None:
         """Discard all recorded batches."""
-        self._sums = None
+        self._sums = self._weighted = None

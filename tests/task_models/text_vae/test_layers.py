@@ -3,11 +3,15 @@
 The oracles of codes, their KL term and their densities are distributions of torch.
 """
 
+from typing import Any
+
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from torch.distributions import Independent, Normal, kl_divergence
 
+from declutr.recipes import recipe_path
 from declutr.task_models.text_vae.layers import (
     CELLS,
     CodeDecoder,
@@ -63,6 +67,46 @@ def test_a_resumed_weight_continues() -> None:
         weight()
     resumed.load_state_dict(weight.state_dict())
     assert [float(resumed()), float(resumed())] == [0.75, 1]
+
+
+@pytest.mark.parametrize("cycles, share", [(4, 0.5), (2, 1.0), (1, 0.25)])
+def test_cycles_are_those_of_fu_et_al(cycles: int, share: float) -> None:
+    """Each of M cycles of T / M batches rises for a share R of it, and then stays at 1."""
+    batches = 80
+    length = batches // cycles
+    expected = [min(1.0, (batch % length) / (share * length)) for batch in range(batches)]
+    weight = KlWeight(round(share * length), cycle=length)
+    assert [float(weight()) for _ in range(batches)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["text_vae", "text_vae_beta", "text_vae_cyclical"])
+def test_weights_of_recipes_are_those_of_the_public_code(name: str) -> None:
+    """There a weight begins at 0.1 and gains 1 / (10 epochs) before each batch, up to the last."""
+    config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)["model"]
+    final, cycle = config["kl_weight"], config["cycle_steps"]
+    weight = KlWeight(config["annealing_steps"], config["initial_kl_weight"], final, cycle)
+    batches = -(-42068 // 32)
+    public, differences = 0.1, []
+    for batch in range(0, 21 * batches):
+        if cycle and batch % (10 * batches) == 0:
+            public = 0.1
+        public = min(final, public + 1 / (10 * batches))
+        if batch % 97 == 0 or batch % batches < 2:
+            weight.done.fill_(batch)
+            differences.append(abs(float(weight()) - public))
+    assert max(differences) < 1.5 / (10 * batches), "a batch's worth"
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"final": -0.5}, "Expected a kl_weight of 0 or more, got -0.5"),
+        ({"cycle": 3}, "In a cycle_steps of 3 .* expected annealing_steps, 4, or more"),
+    ],
+)
+def test_a_wrong_end_or_cycle_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        KlWeight(4, **settings)
 
 
 @pytest.mark.parametrize("steps, initial", [(-1, 0.0), (1, -0.1), (1, 1.1)])

@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch.distributions import Normal
+from torch.distributions import MultivariateNormal, Normal
 
 from declutr.task_models.text_vae.layers import Code
-from declutr.task_models.text_vae.measures import VaeMeasures, mutual_information
+from declutr.task_models.text_vae.measures import VaeMeasures, importance_weighted_nll
+from declutr.task_models.text_vae.posterior import mutual_information
 
 
 def codes(rows: int, dims: int = 3, seed: int = 0, spread: float = 1.0) -> Code:
@@ -70,6 +71,35 @@ def test_means_do_not_depend_on_the_batches() -> None:
             "mutual_information": pytest.approx(shared),
             "active_units": 2,
         }
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_importance_weighted_bound_of_a_linear_model(exact: bool) -> None:
+    """z ~ N(0, I), x ~ N(A z, 0.25 I): the likelihood of x and the posterior are known."""
+    torch.manual_seed(0)
+    weights, texts = torch.randn(4, 2).double(), torch.randn(6, 4).double()
+    eye = torch.eye(4).double()
+    likelihood = MultivariateNormal(torch.zeros(4).double(), weights @ weights.T + 0.25 * eye)
+    precision = torch.eye(2).double() + weights.T @ weights / 0.25
+    mean = texts @ weights @ precision.inverse() / 0.25
+    covariance = precision.inverse()
+    if not exact:
+        mean, covariance = mean + 0.3, 1.5 * covariance + 0.1 * torch.eye(2).double()
+
+    def score(codes: torch.Tensor) -> torch.Tensor:
+        return MultivariateNormal(codes @ weights.T, 0.25 * eye).log_prob(texts)
+
+    def bound(samples: int) -> torch.Tensor:
+        noise = torch.randn(samples, 6, 2).double()
+        return importance_weighted_nll(score, mean, torch.linalg.cholesky(covariance), noise)
+
+    nll = -likelihood.log_prob(texts)
+    if exact:  # every sample has the same weight
+        assert torch.allclose(bound(1), nll) and torch.allclose(bound(3), nll)
+        return
+    means = [torch.stack([bound(n) for _ in range(60)]).mean(dim=0) for n in (1, 20)]
+    assert (means[0] > means[1]).all() and (means[1] > nll - 0.05).all()
+    assert torch.allclose(bound(500), nll, atol=0.2)
 
 
 def test_a_collapsed_posterior_has_no_active_units() -> None:

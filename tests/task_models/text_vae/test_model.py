@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tests.task_models.models import tensors
 from tests.task_models.text_vae.lines import LINES, TOKENS, model_config, run_config, write_lines
 from tests.training.test_exact_resume import differences, keep_until, metrics_of
 
+IMPLICIT = {"type": "implicit", "dual_size": 16, "particles": 8}
+
 
 def instance_of(text: str) -> Instance:
     reader = TextLinesReader()
@@ -38,11 +41,15 @@ def made(**changes: Any) -> tuple[TextVae, list[Instance]]:
     return model, instances
 
 
-def without_noise(_: list[Instance]) -> TextVae:
-    """Return a model whose codes are their means."""
-    model, _ = made(free_bits=0.01)
-    model.latent.register_forward_hook(lambda *args: args[2]._replace(sample=args[2].mean))
+def without_noise(_: list[Instance], **changes: Any) -> TextVae:
+    """Return a model whose noise is 0."""
+    model, _ = made(**{"free_bits": 0.01, **changes})
+    model.latent.noise = lambda like, *shape, stream=0: like.new_zeros(shape)  # type: ignore
     return model
+
+
+def implicit_without_noise(instances: list[Instance]) -> TextVae:
+    return without_noise(instances, free_bits=0, posterior=IMPLICIT)
 
 
 def same_codes(*found: TextVae) -> bool:
@@ -51,9 +58,17 @@ def same_codes(*found: TextVae) -> bool:
     return one["latent"].tolist() == other["latent"].tolist()
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_every_parameter_has_a_finite_gradient(cell: str) -> None:
-    model, instances = made(decoder_cell=cell, word_dropout=0.4, dropout=0.1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decoder_cell": "lstm"},
+        {"decoder_cell": "gru"},
+        {"posterior": IMPLICIT, "decoder_embedder": model_config()["text_field_embedder"]},
+        {"posterior": {**IMPLICIT, "penalty": "aggregate", "layers": 1}},
+    ],
+)
+def test_every_parameter_has_a_finite_gradient(changes: dict[str, Any]) -> None:
+    model, instances = made(word_dropout=0.4, dropout=0.1, **changes)
     output = model(**tensors(model, instances))
     assert output["latent"].shape == (6, 4)
     output["loss"].backward()
@@ -142,7 +157,7 @@ def test_overfits() -> None:
 @pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     file = write_lines(tmp_path)
-    config = run_config(file, annealing_steps=5, word_dropout=0.3)
+    config = run_config(file, annealing_steps=3, cycle_steps=4, word_dropout=0.3)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     model = train_model(Params(copy.deepcopy(config)), str(whole))
     keep_until(whole, killed, 0, 2)
@@ -177,6 +192,8 @@ def test_regularised_by_reclaim(tmp_path: Path) -> None:
         ({"free_bits": -1}, "free_bits of 0 or more, got 0.0 and -1"),
         ({"decoder_cell": "rnn"}, "Unknown cell 'rnn'"),
         ({"annealing_steps": -3}, "annealing_steps of 0 or more .* got -3"),
+        ({"importance_samples": -1}, "importance_samples must be 0 or more, got -1"),
+        ({"posterior": {"type": "implicit"}, "free_bits": 1}, "free_bits of 1 .* to 0, or the"),
     ],
 )
 def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -192,11 +209,27 @@ def test_ids_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one() -> None:
+@pytest.mark.parametrize("make", [without_noise, implicit_without_noise])
+def test_two_processes_equal_one(make: Callable[[list[Instance]], TextVae]) -> None:
     _, instances = made()
-    models.assert_two_processes_equal_one(
-        without_noise, instances, of_batches=["mutual_information"]
-    )
+    models.assert_two_processes_equal_one(make, instances, of_batches=["mutual_information"])
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "implicit"])
+def test_the_loss_of_any_posterior(kind: str) -> None:
+    """In training reconstruction and the weighted KL, though networks learn from more than that."""
+    changes = {"posterior": {**IMPLICIT, "type": kind} if kind == "implicit" else {"type": kind}}
+    model, instances = made(kl_weight=0.5, importance_samples=3, **changes)
+    batch = tensors(model, instances)
+    output = model(**batch)
+    expected = output["reconstruction"].mean() + 0.5 * output["kl"].mean()
+    assert output["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    model.get_metrics(reset=True)
+    output = model.eval()(**batch)
+    found = model.get_metrics(reset=True)
+    assert output["loss"].item() == pytest.approx(found["negative_elbo"], rel=1e-5)
+    nll = found["importance_weighted_nll"]
+    assert found["importance_weighted_perplexity"] == pytest.approx(math.exp(6 * nll / TOKENS))
 
 
 def test_the_output_has_the_kl_of_each_text() -> None:
