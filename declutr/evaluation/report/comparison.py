@@ -17,6 +17,10 @@ GROUPS = {
     "probing": "Probing tasks",
     "retrieval": "Retrieval",
     "extra": "Other tasks",
+    "pairs": "Pair classification",
+    "clustering": "Clustering",
+    "few-shot": "Few-shot classification",
+    "knn": "Classification by nearest neighbours",
     "geometry": "Geometry",
 }
 """Titles of the groups of tasks, in the order of the report."""

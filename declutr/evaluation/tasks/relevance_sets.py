@@ -63,7 +63,7 @@ def read_trec(folder: Path) -> RelevanceSet:
         notes.append(
             f"{judgements_file.name} counts topics from 1; their own numbers are not used."
         )
-    found = _judged(documents, topics, judgements, judgements_file)
+    found = judged(documents, topics, judgements, judgements_file)
     return replace(found, notes=[*notes, *found.notes])
 
 
@@ -91,14 +91,14 @@ def read_beir(folder: Path) -> RelevanceSet:
     }
     # The columns are query, document and grade, after a header.
     judgements = _judgements(judgements_file, "\t", 3, header=1)
-    return _judged(documents, queries, judgements, judgements_file, itself)
+    return judged(documents, queries, judgements, judgements_file, itself)
 
 
 Judgement = tuple[str, str, float]
 """The identifiers of a query and of a document, and a grade."""
 
 
-def _judged(
+def judged(
     documents: Mapping[str, str],
     queries: Mapping[str, str],
     judgements: Iterable[Judgement],
