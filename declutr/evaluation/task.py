@@ -80,6 +80,9 @@ class Task(ABC):
     main : the name of the score that stands for the task where only one is shown.
     """
 
+    described_in: Path | None = None
+    """The description of the task, if it is one of the user's own."""
+
     def __init__(self, name: str, group: str, main: str) -> None:
         self.name, self.group, self.main = name, group, main
 

@@ -14,6 +14,7 @@ from declutr.evaluation.tasks.relatedness import Relatedness, SubsetSimilarity
 from declutr.evaluation.tasks.scored_pairs import ScoredPairs, _pairs
 from declutr.evaluation.tasks.table_rows import Column, TableRow
 from declutr.evaluation.tasks.task_description import Description
+from declutr.evaluation.text_files import words
 
 Subsets = dict[str, ScoredPairs]
 """Pairs by subset; the name of the only one may be empty."""
@@ -204,8 +205,8 @@ def _judged(
                 f"{files[part]}, column {label!r}: {which} of {len(gold)} pairs belong together, "
                 'expected some that do and some that do not. Check "positive" of the description.'
             )
-        columns = ([row.text(column) for row in rows] for column in texts)
-        found["" if part == "test" else f" {part}"] = JudgedPairs(*columns, gold)
+        first, second = ([words(row.text(column)) for row in rows] for column in texts)
+        found["" if part == "test" else f" {part}"] = JudgedPairs(first, second, gold)
     return found
 
 

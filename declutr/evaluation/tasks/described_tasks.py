@@ -1,12 +1,15 @@
 """Tasks of one's own data: made of folders with a `task.json`, without Python."""
 
+import os
 from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from declutr.evaluation.task import Protocol, Task, TaskError
 from declutr.evaluation.tasks.described_pairs import pair_classification, similarity
 from declutr.evaluation.tasks.described_texts import VARIANTS, classification, variant
+from declutr.evaluation.tasks.labelled_text import ClassificationTask
 from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, judged, read_beir
 from declutr.evaluation.tasks.retrieval import Retrieval
 from declutr.evaluation.tasks.task_description import (
@@ -58,13 +61,47 @@ def described_tasks(place: Path, protocol: Protocol, taken: Collection[str] = ()
     return found
 
 
+def named_tasks(
+    pattern: str, tasks: Sequence[Task], protocol: Protocol, taken: Collection[str]
+) -> list[Task]:
+    """Return the tasks that a folder holds, or the variants of tasks, as in `few-shot:TREC`.
+
+    # Parameters
+
+    pattern : a folder, or a variant and a shell pattern of names or groups.
+    tasks : the known tasks; those of a folder are not made again.
+    protocol : the settings of new tasks.
+    taken : names that tasks of a folder must not have.
+
+    # Returns
+
+    The tasks; none if the pattern is neither of these.
+    """
+    kind, colon, names = pattern.partition(":")
+    if colon and kind in VARIANTS:
+        return [
+            VARIANTS[kind](task, protocol)
+            for task in tasks
+            if isinstance(task, ClassificationTask)
+            and (fnmatchcase(task.name, names) or fnmatchcase(task.group, names))
+            and (task.combine is None or kind != "clustering")  # pairs are not clustered
+        ]
+    place = Path(pattern)
+    if not place.exists() or not (os.sep in pattern or any(descriptions(place))):
+        return []
+    files = {file.resolve() for file in descriptions(place)}
+    known = [t for t in tasks if t.described_in and t.described_in.resolve() in files]
+    return known or described_tasks(place, protocol, taken)
+
+
 def check_data(tasks: Sequence[Task]) -> None:
-    """Read the data of tasks and check them, before anything is embedded.
+    """Read the data of the tasks that are the user's own, before anything is embedded.
 
     # Raises
 
     `ValueError` : data cannot be used; the message has a line for each task.
     """
+    tasks = [task for task in tasks if task.described_in is not None]
     errors = []
     for task in tasks:
         try:
@@ -87,8 +124,8 @@ def _tasks_of(about: Description, protocol: Protocol) -> list[Task]:
     found: list[Task] = []
     for kind in about.types:
         task = _MAKERS[kind](about, protocol)
-        plain = about.name.removeprefix(f"{kind}:")
-        task.name = plain if kind == about.types[0] else f"{kind}:{plain}"
+        task.name = about.name if kind == about.types[0] else f"{kind}:{about.name}"
+        task.described_in = about.path
         found.append(task)
     return found
 

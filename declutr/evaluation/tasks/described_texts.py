@@ -12,15 +12,12 @@ from declutr.evaluation.tasks.clustering import DRAWS, SAMPLE, Clustering
 from declutr.evaluation.tasks.few_shot import DRAWS as SHOT_DRAWS
 from declutr.evaluation.tasks.few_shot import SHOTS, FewShot
 from declutr.evaluation.tasks.labelled_text import ClassificationTask, LabelledText, Part
-from declutr.evaluation.tasks.labelled_vectors import LabelledVectors
 from declutr.evaluation.tasks.nearest_neighbours import NEIGHBOURS, NearestNeighbours
 from declutr.evaluation.tasks.table_rows import Column, TableRow
 from declutr.evaluation.tasks.task_description import Description
 from declutr.evaluation.text_files import words
 
-VARIANTS: dict[str, type[LabelledVectors]] = {
-    kind.kind: kind for kind in (FewShot, NearestNeighbours, Clustering)
-}
+VARIANTS = {kind.kind: kind for kind in (FewShot, NearestNeighbours, Clustering)}
 """Other scores of the data of a classification task, by what stands before its name."""
 
 
@@ -35,9 +32,49 @@ def classification(about: Description, protocol: Protocol) -> ClassificationTask
             f'{about.path}: got {", ".join(files) or "no file"}, expected "file" alone, or "train" '
             'and "test", or "train", "dev" and "test".'
         )
-    read = partial(_labelled, about, files, texts, about.column("label", "label"), protocol)
-    combine, by = (difference_and_product, (0, 1)) if len(texts) == 2 else (None, (0,))
-    return ClassificationTask(about.name, "extra", read, protocol, combine, by)
+    read = partial(_labelled, about, files, texts, about.column("label", "label"))
+    return DescribedClassification(about.name, read, protocol, files["train"], len(texts) == 2)
+
+
+class DescribedClassification(ClassificationTask):
+    """A classification task of one's own, which is checked before anything is embedded.
+
+    # Parameters
+
+    name : see `Task`.
+    read, protocol : see `ClassificationTask`.
+    file : the file of the training part, for errors.
+    of_pairs : whether items are pairs of texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], LabelledText],
+        protocol: Protocol,
+        file: Path,
+        of_pairs: bool,
+    ) -> None:
+        combine = difference_and_product if of_pairs else None
+        super().__init__(name, "extra", read, protocol, combine, (0, 1) if of_pairs else (0,))
+        self._file = file
+
+    def sentences(self) -> list[str]:
+        self._require_folds()
+        return super().sentences()
+
+    def _require_folds(self) -> None:
+        """Raise if no class is large enough for cross-validation, nested without a test part."""
+        data, folds = self.data, self._protocol.kfold
+        most = most_left = int(np.bincount(data.train.labels).max())
+        if data.test is None:
+            most_left -= -(-most // folds)  # a fold is left out, and the rest is split again
+        if data.dev is None and most_left < folds:
+            raise BrokenData(
+                f"{self._file}: the largest class has {most} texts, too few for {folds}-fold "
+                f"cross-validation{'' if data.test else ' within folds'}. Give more texts or a "
+                '"dev" and a "test" file, or take the type "few-shot" or "knn".'
+            )
 
 
 def variant(kind: str) -> Callable[[Description, Protocol], Task]:
@@ -45,7 +82,6 @@ def variant(kind: str) -> Callable[[Description, Protocol], Task]:
 
     def make(about: Description, protocol: Protocol) -> Task:
         source = classification(about, protocol)
-        source.read = partial(source.read, folds=False)
         if kind == "few-shot":
             draws = about.numbers("draws", [SHOT_DRAWS])[0]
             return FewShot(source, protocol, about.numbers("shots", SHOTS), draws)
@@ -62,8 +98,6 @@ def _labelled(
     files: Mapping[str, Path],
     texts: Sequence[Column],
     label: Column,
-    protocol: Protocol,
-    folds: bool = True,
 ) -> LabelledText:
     """Read labelled texts; classes are numbered by number or else by name of the label.
 
@@ -72,8 +106,6 @@ def _labelled(
     about : the description.
     files : the files of the parts.
     texts, label : the columns.
-    protocol : says the number of folds.
-    folds : whether there must be enough texts for cross-validation.
     """
     rows = {name: about.rows(path, [*texts, label]) for name, path in files.items()}
     read = {name: _part(of_one, texts, label) for name, of_one in rows.items()}
@@ -90,8 +122,6 @@ def _labelled(
             if of_row not in known:
                 row.refuse(label, f"a label of {files['train'].name} ({_some(names)})")
         parts[name] = Part(columns, [known[of_row] for of_row in labels])
-    if folds and "dev" not in parts:
-        _require_folds(files["train"], parts, protocol.kfold)
     return LabelledText(len(names), parts["train"], parts.get("dev"), parts.get("test"))
 
 
@@ -109,16 +139,3 @@ def _by_number(label: str) -> tuple[bool, float, str]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-
-
-def _require_folds(path: Path, parts: Mapping[str, Part], folds: int) -> None:
-    """Raise if no class is large enough for cross-validation, nested without a test part."""
-    most = most_left = int(np.bincount(parts["train"].labels).max())
-    if "test" not in parts:
-        most_left -= -(-most // folds)  # a fold is left out, and the rest is split again
-    if most_left < folds:
-        raise BrokenData(
-            f"{path}: the largest class has {most} texts, too few for {folds}-fold "
-            f"cross-validation{'' if 'test' in parts else ' within folds'}. Give more texts or a "
-            '"dev" and a "test" file, or take the type "few-shot" or "knn".'
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import ClassVar
@@ -50,8 +50,9 @@ class LabelledVectors(Task):
     def check(self, data: LabelledText) -> None:
         """Raise `BrokenData` if the task cannot be scored on the data."""
 
-    def features(self, part: Part, rows: Sequence[int], vectors: Vectors) -> np.ndarray:
+    def features(self, part: Part, rows: Iterable[int], vectors: Vectors) -> np.ndarray:
         """Return the embeddings of items, or the features of pairs, `(n, w)`."""
+        rows = list(rows)
         columns = [[column[row] for row in rows] for column in part.columns]
         if self._combine is None:
             return vectors(columns[0])
@@ -59,8 +60,9 @@ class LabelledVectors(Task):
         return pairs.array(np.arange(len(rows)))
 
 
-def texts_of(part: Part, rows: Sequence[int]) -> list[str]:
+def texts_of(part: Part, rows: Iterable[int]) -> list[str]:
     """Return all texts of some items of a part."""
+    rows = list(rows)
     return [column[row] for column in part.columns for row in rows]
 
 

@@ -59,8 +59,8 @@ class PairClassification(Task):
         found = []
         for ending, pairs in self._pairs.items():
             # Sums of differences in float32 would separate pairs that are equally similar.
-            sides = (vectors(texts).astype(np.float64) for texts in (pairs.first, pairs.second))
-            scores = judged_scores(*sides, pairs.gold)
+            u, v = (vectors(texts).astype(np.float64) for texts in (pairs.first, pairs.second))
+            scores = judged_scores(u, v, pairs.gold)
             found += [replace(score, name=score.name + ending) for score in scores]
         return found
 

@@ -210,10 +210,11 @@ def _fields(
     """Yield the line where each row begins, and the fields of the row."""
     csv.field_size_limit(_LONGEST_FIELD)
     quoted = delimiter != "\t" if quoted is None else quoted
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True
-    )
+    lines = io.StringIO(text, newline="")
+    if quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     line = 1
     try:
         for fields in reader:
