@@ -41,7 +41,14 @@ def cases() -> list[Score]:
     of_items: list[tuple[Items, str]] = [
         *((items, "spearman_") for items in (subsets, alone, tied)),
         *((items, "pearson_") for items in (subsets, alone, tied)),
-        *[(classes, "accuracy"), (classes, "f1")],
+        *[(classes, "accuracy"), (classes, "f1"), (values, "deviation")],
+        *(
+            (
+                subsets | {"gold": subsets[name] > 4, "predicted": subsets["gold"].round(by)},
+                "average_precision",
+            )
+            for name, by in (("predicted", 0), ("gold", 3))
+        ),
         *[(values, "mean"), (values, "plain_mean"), (values, "log_mean"), (negative, "log_mean")],
     ]
     return [

@@ -49,10 +49,10 @@ class Clustering(LabelledVectors):
     def check(self, data: LabelledText) -> None:
         texts, classes = len(data.tested), len(set(data.tested.labels))
         if len(data.tested.columns) > 1:
-            raise BrokenData(f"{self.name}: expected single texts to cluster, got pairs.")
+            raise BrokenData(f"{self.kind}: expected single texts to cluster, got pairs.")
         if min(texts, self._sample) < classes or classes < 2:
             raise BrokenData(
-                f"{self.name}: expected two classes or more, and samples of at least as many texts "
+                f"{self.kind}: expected two classes or more, and samples of at least as many texts "
                 f"as classes; got {classes} classes, {texts} texts, samples of {self._sample}."
             )
 

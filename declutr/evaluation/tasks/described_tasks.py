@@ -107,7 +107,8 @@ def check_data(tasks: Sequence[Task]) -> None:
         try:
             task.sentences()
         except TaskError as error:
-            errors.append(str(error))
+            named = str(task.described_in and task.described_in.parent) in str(error)
+            errors.append(f"{error}" if named else f"{task.described_in}: {error}")
     raise_all(errors, len(tasks))
 
 
@@ -163,7 +164,10 @@ def _relevance(about: Description, files: dict[str, Path], folder: Path) -> Rele
 
 
 def _texts(about: Description, key: str, path: Path) -> dict[str, str]:
-    """Return the texts of a file by identifier, each after its title if there is one."""
+    """Return the texts of a file by identifier, each after its title if there is one.
+
+    A text that begins with its title has it already.
+    """
     name, text = about.column("id", "id", key), about.column("text", "text", key)
     title = about.column("title", "title", key)
     needed = [name, text, *([title] if "title" in about.keys and key == "documents" else [])]
@@ -171,8 +175,10 @@ def _texts(about: Description, key: str, path: Path) -> dict[str, str]:
     for row in about.rows(path, needed):
         if row.label(name) in found:
             row.refuse(name, "an identifier of its own, which no row before it has")
-        before = row.values.get(title) or "" if title not in (name, text) else ""
-        found[row.label(name)] = words(f"{before} {row.text(text)}")
+        before, whole = words(str(row.values.get(title) or "")), words(row.text(text))
+        if title in (name, text, None) or before == "." or whole.startswith(before):
+            before = ""
+        found[row.label(name)] = words(f"{before} {whole}")
     return found
 
 

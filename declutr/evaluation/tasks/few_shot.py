@@ -61,7 +61,7 @@ class FewShot(LabelledVectors):
 
     def check(self, data: LabelledText) -> None:
         if max(np.bincount(data.train.labels)) < 2:
-            raise BrokenData(f"{self.name}: expected a class of two texts or more.")
+            raise BrokenData(f"{self.kind}: expected a class of two texts or more.")
 
     @cached_property
     def _split(self) -> _Split:

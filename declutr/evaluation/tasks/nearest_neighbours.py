@@ -44,7 +44,7 @@ class NearestNeighbours(LabelledVectors):
         others = len(data.train) - (data.test is None)
         if others < self._neighbours[-1]:
             raise BrokenData(
-                f"{self.name}: expected at least {self._neighbours[-1]} other texts as neighbours, "
+                f"{self.kind}: expected at least {self._neighbours[-1]} other texts as neighbours, "
                 f'got {others}. Give fewer as "neighbours".'
             )
 
