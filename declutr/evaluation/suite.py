@@ -70,14 +70,17 @@ def all_tasks(
     `ValueError` : `data` is a folder above or below a data folder, or a description is wrong.
     """
     from declutr.evaluation.tasks.described_tasks import described_tasks
-    from declutr.evaluation.tasks.task_description import descriptions
+    from declutr.evaluation.tasks.task_description import DESCRIPTION, descriptions
 
     data = Path(data)
-    require_data_folder(data)
     tasks = _built_in(data, protocol)
     if any(descriptions(data)):
         own = described_tasks(data, protocol, {task.name for task in tasks})
-        tasks = [*tasks, *own] if _is_laid_out(data) else own
+        parts = [data / name for name in LAYOUT if (data / name).is_dir()]
+        published = any(not (part / DESCRIPTION).is_file() for part in parts)
+        tasks = [*tasks, *own] if published else own
+    else:
+        require_data_folder(data)
     if corpus is not None:
         from declutr.evaluation.tasks.retrieval import SpanRetrieval
 

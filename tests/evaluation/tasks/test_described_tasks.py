@@ -191,6 +191,10 @@ def test_data_folders_hold_own_tasks_alone_or_beside_those_of_senteval(tmp_path:
     assert [task.name for task in all_tasks(tmp_path / "a", QUICK)] == ["a"]
     own = all_tasks(tmp_path, QUICK)
     assert chosen(own, [str(tmp_path / "b"), str(tmp_path)], QUICK) == own
+    (tmp_path / "retrieval").mkdir()
+    (tmp_path / "retrieval" / "task.json").write_text('{"type": "knn", "file": "x.csv"}')
+    assert [task.name for task in all_tasks(tmp_path, QUICK)] == ["a", "b", "retrieval"]
+    (tmp_path / "retrieval" / "task.json").unlink()
     (tmp_path / "downstream").mkdir()
     names = [task.name for task in all_tasks(tmp_path, PROTOTYPING)]
     assert names[-2:] == ["a", "b"] and "MR" in names
