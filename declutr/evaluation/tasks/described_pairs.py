@@ -11,7 +11,7 @@ from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.pair_classification import JudgedPairs, PairClassification
 from declutr.evaluation.tasks.relatedness import Relatedness, SubsetSimilarity
-from declutr.evaluation.tasks.scored_pairs import ScoredPairs, _pairs
+from declutr.evaluation.tasks.scored_pairs import ScoredPairs, pairs_of
 from declutr.evaluation.tasks.table_rows import Column, TableRow
 from declutr.evaluation.tasks.task_description import Description
 from declutr.evaluation.text_files import words
@@ -160,7 +160,7 @@ def _scored(
                 of_row = "" if subset is None else row.label(subset)
                 rows.setdefault(" ".join(filter(None, (name, of_row))), []).append(row)
         found[part] = {
-            name: _pairs((*map(row.text, texts), row.number(score)) for row in of_one)  # type: ignore[misc]
+            name: pairs_of((*map(row.text, texts), row.number(score)) for row in of_one)  # type: ignore[misc]
             for name, of_one in rows.items()
         }
         for name, pairs in found[part].items():
