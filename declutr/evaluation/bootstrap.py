@@ -145,6 +145,15 @@ def _correlation(measure: str, over: str) -> _Statistic:
     return correlation
 
 
+def _macro_f1(whole: Part, parts: Sequence[Part]) -> np.ndarray:
+    predicted, gold = whole.items["predicted"], whole.items["gold"]
+    labels = np.union1d(predicted, gold)
+    found, there = ((each[:, None] == labels).astype(np.float64) for each in (predicted, gold))
+    right, total = 2 * whole.counts @ (found * there), whole.counts @ (found + there)  # (b, C)
+    each = np.divide(right, total, out=np.zeros_like(right), where=total > 0)
+    return 100 * each.sum(axis=1) / (total > 0).sum(axis=1)
+
+
 def _average_precision(whole: Part, parts: Sequence[Part]) -> np.ndarray:
     order = np.argsort(-whole.items["predicted"], kind="stable")
     gold, values = whole.items["gold"][order], whole.items["predicted"][order]
@@ -171,6 +180,7 @@ _STATISTICS: dict[str, _Statistic] = {
     "f1": _f1,
     "accuracy_and_f1": lambda *items: (_accuracy(*items) + _f1(*items)) / 2,
     **{f"{measure}_{over}": _correlation(measure, over) for measure in MEASURES for over in OVER},
+    "macro_f1": _macro_f1,
     "average_precision": _average_precision,
     "deviation": _deviation,
 }

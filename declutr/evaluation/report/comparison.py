@@ -28,6 +28,9 @@ GROUPS = {
 HIDDEN = ("map",)
 """Groups of tasks that only pictures show."""
 
+WITHOUT_AVERAGE = ("retrieval", "extra", "pairs", "clustering", "few-shot", "knn")
+"""Groups of tasks that no average of a paper has; a report gives the mean of each."""
+
 
 class Cell(NamedTuple):
     """The value of a score for an encoder, with its interval if it has one."""

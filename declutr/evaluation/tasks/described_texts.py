@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from declutr.evaluation.classifiers.features import difference_and_product
-from declutr.evaluation.task import BrokenData, Protocol, Task
+from declutr.evaluation.scores import Score
+from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.clustering import DRAWS, SAMPLE, Clustering
 from declutr.evaluation.tasks.few_shot import DRAWS as SHOT_DRAWS
 from declutr.evaluation.tasks.few_shot import SHOTS, FewShot
@@ -62,6 +63,10 @@ class DescribedClassification(ClassificationTask):
     def sentences(self) -> list[str]:
         self._require_folds()
         return super().sentences()
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        accuracy, *others = super().scores(vectors)
+        return [accuracy, Score("macro F1", "macro_f1", accuracy.items), *others]
 
     def _require_folds(self) -> None:
         """Raise if no class is large enough for cross-validation, nested without a test part."""

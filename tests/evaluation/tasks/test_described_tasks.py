@@ -63,7 +63,7 @@ def test_a_published_task_written_as_csv_has_its_scores(tmp_path: Path, monkeypa
     described(tmp_path / "p", pairs, type="STS", test="test.csv", **keys)
     own = tasks_of(tmp_path / "q", tmp_path / "p")
     published = {task.name: task for task in all_tasks(data, QUICK)}
-    assert values(own["q"], hashed) == values(published["TREC"], hashed)
+    assert values(own["q"], hashed).items() >= values(published["TREC"], hashed).items()
     theirs = values(published["SICK-R"], hashed)
     del theirs["MTEB Spearman"]  # over all splits of SICK-R
     assert values(own["p"], hashed).items() >= theirs.items()
@@ -76,7 +76,7 @@ def test_one_file_is_cross_validated_and_pairs_have_features(tmp_path: Path) -> 
     keys = {"type": "classification", "file": "p.csv", "text": ["sentence1", "sentence2"]}
     two = described(tmp_path / "two", {"p.csv": header}, **keys)
     found = tasks_of(one, two)
-    assert set(values(found["one"], hashed)) == {"accuracy", "dev_accuracy"}
+    assert set(values(found["one"], hashed)) == {"accuracy", "dev_accuracy", "macro F1"}
     assert len(found["one"].sentences()) == 60 and len(found["two"].sentences()) == 80
     assert 0 < values(found["two"], hashed)["accuracy"] < 100
 
