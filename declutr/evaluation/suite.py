@@ -176,7 +176,8 @@ def chosen(
             groups = ", ".join(dict.fromkeys(task.group for task in tasks))
             names = ", ".join(task.name for task in tasks)
             raise ValueError(
-                f"No task or group matches {pattern!r}. Groups: {groups}. Tasks: {names}."
+                f"No task or group matches {pattern!r}. Groups: {groups}. Tasks: {names}. A folder "
+                "of your own tasks has a task.json, or folders that have one."
             )
         wanted += (task for task in matching if task not in wanted)
     return [*(task for task in tasks if task in wanted), *(t for t in wanted if t not in tasks)]
