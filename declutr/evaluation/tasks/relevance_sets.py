@@ -4,13 +4,13 @@ A data set has documents, queries, and judgements of which documents are relevan
 """
 
 import html
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from declutr.evaluation.task import BrokenData
+from declutr.evaluation.tasks.table_rows import Layout, read_table
 from declutr.evaluation.text_files import read_lines, words
 
 TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
@@ -183,12 +183,5 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-            yield str(row["_id"]), {**row, "text": str(row["text"])}
-        except (ValueError, KeyError, TypeError) as error:
-            raise BrokenData(
-                f"{path}, line {number}: expected an object with `_id` and `text`, got "
-                f"{line[:80]!r} ({type(error).__name__}). The file may be truncated."
-            ) from error
+    for row in read_table(path, ("_id", "text"), Layout()):
+        yield str(row.values["_id"]), {**row.values, "text": str(row.values["text"])}

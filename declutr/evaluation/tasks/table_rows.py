@@ -158,7 +158,7 @@ def _json(path: Path, number: int, text: str) -> Any:
         at = getattr(error, "lineno", 1) + number - 1
         raise BrokenData(
             f"{path}, line {at}: expected one JSON object on each line, got {text[:60]!r} "
-            f"({getattr(error, 'msg', error)})."
+            f"({getattr(error, 'msg', error)}). The file may be truncated."
         ) from error
 
 
@@ -233,10 +233,12 @@ def _with_columns(row: TableRow, columns: Sequence[Column]) -> TableRow:
     if missing:
         named = [name for name in row.values if isinstance(name, str)]
         found = _names(named) if named else f"{len(row.values)} columns without names, from 0"
+        advice = "A task.json can say what they are called"
+        if 0 in row.values:  # fields, not an object of JSON
+            advice += '; for a file without a header, it has "header": false and numbers from 0'
         raise BrokenData(
             f"{row.path}, line {row.line}: expected the columns {_names(columns)}, found {found}. "
-            "Say in the description what the columns are called; for a file without a header, set "
-            '"header": false and give their numbers from 0.'
+            f"{advice}."
         )
     return row
 
