@@ -44,10 +44,16 @@ on, and has a table and a picture of dimension against quality."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("data", metavar="DATA", help="a folder laid out as SentEval's: downstream/, probing/")
+        about = "a folder laid out as SentEval's: downstream/, probing/; or one of your own tasks"
+        add("data", metavar="DATA", help=about)
         add("encoders", metavar="ENCODER", nargs="*", help="what embeds, see below")
         add("-o", "--output", metavar="FOLDER", help="where results and the report go")
-        add("--tasks", metavar="PATTERN", nargs="+", help="names or groups, such as STS* probing")
+        add(
+            "--tasks",
+            metavar="PATTERN",
+            nargs="+",
+            help="names, groups, or folders of your own tasks, such as STS* probing my/tasks",
+        )
         add("--list", action="store_true", help="say what tasks there are data for, and end")
         add("--protocol", choices=("published", "prototyping"), default="published")
         add("--classifier", choices=("torch", "sklearn"), default="torch")
@@ -67,12 +73,13 @@ on, and has a table and a picture of dimension against quality."""
 
     def run(self, args: argparse.Namespace) -> None:
         from declutr.evaluation.suite import all_tasks, chosen
+        from declutr.evaluation.tasks.described_tasks import check_data
 
         dimensions = _checked_numbers(args)
         if not Path(args.data).is_dir():
             raise ConfigurationError(
                 f"Found no folder '{args.data}', expected one laid out as SentEval's (downstream/, "
-                "probing/)."
+                "probing/), or one of your own tasks (task.json)."
             )
         if args.corpus and not Path(args.corpus).exists():
             raise ConfigurationError(
@@ -83,7 +90,8 @@ on, and has a table and a picture of dimension against quality."""
             tasks = all_tasks(args.data, protocol, args.corpus)
             order = [task.name for task in tasks]
             if args.tasks:
-                tasks = chosen(tasks, args.tasks)
+                tasks = chosen(tasks, args.tasks, protocol)
+            check_data(tasks)
         if args.list:
             _list(tasks)
             return

@@ -163,6 +163,33 @@ def _correlation(measure: str, over: str) -> _Statistic:
     return correlation
 
 
+def _macro_f1(whole: Part, parts: Sequence[Part]) -> np.ndarray:
+    predicted, gold = whole.items["predicted"], whole.items["gold"]
+    labels = np.union1d(predicted, gold)
+    found, there = ((each[:, None] == labels).astype(np.float64) for each in (predicted, gold))
+    right, total = 2 * whole.counts @ (found * there), whole.counts @ (found + there)  # (b, C)
+    each = np.divide(right, total, out=np.zeros_like(right), where=total > 0)
+    return 100 * each.sum(axis=1) / (total > 0).sum(axis=1)
+
+
+def _average_precision(whole: Part, parts: Sequence[Part]) -> np.ndarray:
+    order = np.argsort(-whole.items["predicted"], kind="stable")
+    gold, values = whole.items["gold"][order], whole.items["predicted"][order]
+    ends = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)
+    drawn = whole.counts[:, order]  # (b, n)
+    found, seen = (np.cumsum(each, axis=1)[:, ends] for each in (drawn * gold, drawn))
+    precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
+    total = (np.diff(found, axis=1, prepend=0) * precision).sum(axis=1)
+    none = np.full(len(total), math.nan)
+    return 100 * np.divide(total, found[:, -1], out=none, where=found[:, -1] > 0)
+
+
+def _deviation(whole: Part, parts: Sequence[Part]) -> np.ndarray:
+    centred = whole.items["value"] - np.mean(whole.items["value"])
+    variance = whole.mean(centred**2) - whole.mean(centred) ** 2
+    return 100 * np.sqrt(np.maximum(variance, 0))
+
+
 _STATISTICS: dict[str, _Statistic] = {
     "mean": lambda whole, parts: 100 * whole.mean(whole.items["value"]),
     "plain_mean": lambda whole, parts: whole.mean(whole.items["value"]),
@@ -171,5 +198,8 @@ _STATISTICS: dict[str, _Statistic] = {
     "f1": _f1,
     "accuracy_and_f1": lambda *items: (_accuracy(*items) + _f1(*items)) / 2,
     **{f"{measure}_{over}": _correlation(measure, over) for measure in MEASURES for over in OVER},
+    "macro_f1": _macro_f1,
+    "average_precision": _average_precision,
+    "deviation": _deviation,
 }
 """The statistics of `declutr.evaluation.scores.STATISTICS`, of all samples at once."""

@@ -121,6 +121,36 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (ends - (counts - 1) / 2)[values]
 
 
+def _average_precision(items: Items) -> float:
+    """Return the mean precision at each relevant item, ordered by `predicted`, in percent.
+
+    Items of equal values have the precision after the last of them, as in scikit-learn. It is not a
+    number if no item is relevant.
+    """
+    order = np.argsort(-items["predicted"], kind="stable")
+    gold, values = items["gold"][order], items["predicted"][order]
+    if not gold.any():
+        return float("nan")
+    ends = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)
+    found = np.cumsum(gold)[ends]
+    return 100 * float(np.diff(found, prepend=0) @ (found / (ends + 1)) / found[-1])
+
+
+def _macro_f1(items: Items) -> float:
+    """Return the mean F1 of the classes that occur or were predicted, in percent."""
+    predicted, gold = items["predicted"], items["gold"]
+    each = []
+    for label in np.union1d(predicted, gold):
+        found, there = predicted == label, gold == label
+        each.append(2 * np.sum(found & there) / (np.sum(found) + np.sum(there)))
+    return 100 * float(np.mean(each))
+
+
+def _deviation(items: Items) -> float:
+    """Return the standard deviation of the values, in percent."""
+    return 100 * float(np.std(items["value"]))
+
+
 MEASURES = {"pearson": pearson, "spearman": spearman}
 """The correlations, by name."""
 
@@ -157,11 +187,16 @@ STATISTICS: dict[str, Callable[[Items], float]] = {
         for name, measure in MEASURES.items()
         for over in OVER
     },
+    "macro_f1": _macro_f1,
+    "average_precision": _average_precision,
+    "deviation": _deviation,
 }
 """Functions from items to a value, by name.
 
 * `mean` of `value` in percent; `plain_mean`, the mean itself; `log_mean`, its natural logarithm.
-* `accuracy`, `f1` and `accuracy_and_f1`, the mean of both, compare classes `predicted` and `gold`.
+* `accuracy`, `f1` and `accuracy_and_f1`, the mean of both, compare classes `predicted` and `gold`;
+  `f1` is that of class 1, and `macro_f1` the mean over classes.
 * Correlations such as `spearman_all`, of `predicted` with `gold`: over `all` items, as the `mean`
   over subsets, or as `wmean`, that mean weighted by the sizes of subsets.
+* `average_precision` of `predicted`, any numbers, for `gold`, 1 or 0; `deviation` of `value`.
 """

@@ -1,6 +1,7 @@
 """The list of all tasks of a data folder, and the evaluation of an encoder on some of them."""
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,15 +59,36 @@ def all_tasks(
 
     # Parameters
 
-    data : a folder in SentEval's layout (`downstream/`, `probing/`).
+    data : a folder in SentEval's layout (`downstream/`, `probing/`), or one with tasks of the
+        user's own (`declutr.evaluation.tasks.described_tasks`), or both in one.
     protocol : the settings of classifiers and regressors.
     corpus : a file of documents, one a line, for label-free span retrieval; without it, that task
         is left out.
 
     # Raises
 
-    `ValueError` : `data` is a folder above or below a data folder.
+    `ValueError` : `data` is a folder above or below a data folder, or a description is wrong.
     """
+    from declutr.evaluation.tasks.described_tasks import described_tasks
+    from declutr.evaluation.tasks.task_description import DESCRIPTION, descriptions
+
+    data = Path(data)
+    tasks = _built_in(data, protocol)
+    if any(descriptions(data)):
+        own = described_tasks(data, protocol, {task.name for task in tasks})
+        parts = [data / name for name in LAYOUT if (data / name).is_dir()]
+        published = any(not (part / DESCRIPTION).is_file() for part in parts)
+        tasks = [*tasks, *own] if published else own
+    else:
+        require_data_folder(data)
+    if corpus is not None:
+        from declutr.evaluation.tasks.retrieval import SpanRetrieval
+
+        tasks.append(SpanRetrieval(Path(corpus)))
+    return tasks
+
+
+def _built_in(data: Path, protocol: Protocol) -> list[Task]:
     from declutr.evaluation.tasks import (
         caption_retrieval,
         classification,
@@ -77,11 +99,7 @@ def all_tasks(
     )
 
     modules = (classification, relatedness, caption_retrieval, probing, retrieval, geometry)
-    require_data_folder(Path(data))
-    tasks = [task for module in modules for task in module.tasks(Path(data), protocol)]
-    if corpus is not None:
-        tasks.append(retrieval.SpanRetrieval(Path(corpus)))
-    return tasks
+    return [task for module in modules for task in module.tasks(data, protocol)]
 
 
 def require_data_folder(folder: Path) -> None:
@@ -122,25 +140,47 @@ def _is_laid_out(folder: Path) -> bool:
     return any((folder / name).is_dir() for name in LAYOUT)
 
 
-def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
+def chosen(
+    tasks: Sequence[Task], patterns: Sequence[str], protocol: Protocol = PUBLISHED
+) -> list[Task]:
     """Return the tasks whose name or group matches one of the shell patterns (`STS*`, `probing`).
+
+    A pattern may also be a folder of tasks of the user's own, or the name of another score of a
+    classification task: `few-shot:TREC`, `knn:SST*`, `clustering:TREC`.
+
+    # Parameters
+
+    tasks : the tasks to choose from.
+    patterns : the patterns.
+    protocol : the settings of tasks that are made here.
 
     # Raises
 
-    `ValueError` : a pattern matches nothing; the message lists all names and groups.
+    `ValueError` : a pattern matches nothing, and the message lists all names and groups; or a
+        description is wrong.
     """
+    from declutr.evaluation.tasks.described_tasks import named_tasks
 
-    def matches(task: Task, pattern: str) -> bool:
-        return fnmatchcase(task.name, pattern) or fnmatchcase(task.group, pattern)
-
+    taken = {task.name for task in (*_built_in(Path(os.devnull), protocol), *tasks)}
+    wanted: list[Task] = []
     for pattern in patterns:
-        if not any(matches(task, pattern) for task in tasks):
+        matching = [
+            task
+            for task in tasks
+            if fnmatchcase(task.name, pattern) or fnmatchcase(task.group, pattern)
+        ]
+        matching = matching or named_tasks(
+            pattern, tasks, protocol, taken | {task.name for task in wanted}
+        )
+        if not matching:
             groups = ", ".join(dict.fromkeys(task.group for task in tasks))
             names = ", ".join(task.name for task in tasks)
             raise ValueError(
-                f"No task or group matches {pattern!r}. Groups: {groups}. Tasks: {names}."
+                f"No task or group matches {pattern!r}. Groups: {groups}. Tasks: {names}. A folder "
+                "of your own tasks has a task.json, or folders that have one."
             )
-    return [task for task in tasks if any(matches(task, pattern) for pattern in patterns)]
+        wanted += (task for task in matching if task not in wanted)
+    return [*(task for task in tasks if task in wanted), *(t for t in wanted if t not in tasks)]
 
 
 def evaluate(encode: Encode, tasks: Sequence[Task], progress: bool = False) -> Iterator[TaskResult]:

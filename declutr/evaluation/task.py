@@ -75,9 +75,13 @@ class Task(ABC):
     # Parameters
 
     name : the published name of the task (`MR`, `STS12`, `SICK-R`), unique among all tasks.
-    group : `downstream`, `probing`, `sts`, `retrieval`, `geometry`, `extra` or `map`.
+    group : `downstream`, `probing`, `sts`, `retrieval`, `pairs`, `clustering`, `few-shot`, `knn`,
+        `geometry`, `extra` or `map`.
     main : the name of the score that stands for the task where only one is shown.
     """
+
+    described_in: Path | None = None
+    """The description of the task, if it is one of the user's own."""
 
     def __init__(self, name: str, group: str, main: str) -> None:
         self.name, self.group, self.main = name, group, main

@@ -63,7 +63,9 @@ class EvaluationTasks:
                 "laid out as SentEval's (downstream/, probing/)."
             )
         with raised_as(ConfigurationError, ValueError):
-            tasks = chosen(all_tasks(self.data, self.protocol, self.corpus), self.patterns)
+            tasks = chosen(
+                all_tasks(self.data, self.protocol, self.corpus), self.patterns, self.protocol
+            )
         errors = []
         for task in tasks:
             try:

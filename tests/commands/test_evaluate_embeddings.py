@@ -47,6 +47,9 @@ def pairs(rows: int, split: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+TREC_ROWS = trec(90).splitlines()
+
+
 @pytest.fixture
 def data(tmp_path) -> Path:
     """Make a folder with TREC and pairs in the layout of STS-B, and no other tasks."""
@@ -165,6 +168,38 @@ def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
         found()["encoders"]["random:64"]["tasks"]["span retrieval"]["scores"]["accuracy"]["value"]
         > 20
     )
+
+
+@pytest.fixture
+def own(tmp_path) -> Path:
+    """Make a folder with a task of one's own."""
+    folder = tmp_path / "own" / "intents"
+    folder.mkdir(parents=True)
+    rows = [f"{text},{label}" for label, _, text in (row.partition(":") for row in TREC_ROWS)]
+    (folder / "all.csv").write_text("\n".join(["text,label", *rows]))
+    (folder / "task.json").write_text('{"type": ["classification", "knn"], "file": "all.csv"}')
+    return folder
+
+
+def test_own_tasks_are_scored_beside_published_ones(run, command, found, own, tmp_path) -> None:
+    run(LETTERS, "--tasks", str(own.parent), "TREC", "knn:TREC")
+    tasks = found()["encoders"]["letters"]["tasks"]
+    assert list(tasks) == ["TREC", "intents", "knn:TREC", "knn:intents"]
+    for name, task in tasks.items():
+        main = task["scores"][task["main"]]
+        assert main["value"] == 100 and main["interval"] == [100, 100], name
+    words = ("--output", tmp_path / "alone", "--device", "cpu", "--protocol", "prototyping")
+    output = command("evaluate-embeddings", own.parent, LETTERS, *words, "--no-plots")
+    assert "letters: 2 tasks to do" in output
+    assert "| intents | accuracy | 100.00" in (tmp_path / "alone" / "report.md").read_text()
+    assert command("evaluate-embeddings", own, "--list").splitlines()[0].startswith("intents ")
+
+
+def test_own_tasks_are_checked_before_anything_is_embedded(run, own, tmp_path) -> None:
+    (own / "all.csv").write_text("text,label\na,b\nc\n")
+    with pytest.raises(ConfigurationError, match=r"all.csv, line 3: got 1 fields, expected 2 as"):
+        run("broken=encoders_of_test:broken", "--tasks", str(own), "TREC")
+    assert not (tmp_path / "out").exists()
 
 
 def test_list_prints_the_tasks(command, data) -> None:

@@ -36,12 +36,21 @@ def cases() -> list[Score]:
     alone = {name: array[25:40] for name, array in subsets.items()}
     tied = subsets | {"predicted": subsets["predicted"].round(), "gold": subsets["gold"].round()}
     classes = {name: rng.integers(0, 2, size=30) for name in ("predicted", "gold")}
+    many = {name: rng.integers(0, 9, size=12) for name in ("predicted", "gold")}
     values = {"value": rng.normal(1, 1, size=50), "subset": np.repeat([0, 1], 25)}
     negative = {"value": rng.normal(0, 1, size=5)}
     of_items: list[tuple[Items, str]] = [
         *((items, "spearman_") for items in (subsets, alone, tied)),
         *((items, "pearson_") for items in (subsets, alone, tied)),
-        *[(classes, "accuracy"), (classes, "f1")],
+        *[(classes, "accuracy"), (classes, "f1"), (values, "deviation")],
+        (many, "macro_f1"),
+        *(
+            (
+                subsets | {"gold": subsets[name] > 4, "predicted": subsets["gold"].round(by)},
+                "average_precision",
+            )
+            for name, by in (("predicted", 0), ("gold", 3))
+        ),
         *[(values, "mean"), (values, "plain_mean"), (values, "log_mean"), (negative, "log_mean")],
     ]
     return [

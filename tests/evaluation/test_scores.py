@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import f1_score
 
 from declutr.evaluation.scores import STATISTICS, Score, pearson, spearman
 
@@ -73,6 +74,9 @@ def test_statistics_of_classes_and_values_by_hand() -> None:
     # Of 3 predicted and 3 true positives 2 agree: precision and recall are both 2/3.
     assert STATISTICS["f1"](items) == pytest.approx(200 / 3)
     assert STATISTICS["accuracy_and_f1"](items) == pytest.approx((60 + 200 / 3) / 2)
+    classes = {"predicted": np.array([0, 2, 2, 1]), "gold": np.array([0, 2, 0, 5])}
+    of_labels = f1_score(classes["gold"], classes["predicted"], average="macro", zero_division=0)
+    assert STATISTICS["macro_f1"](classes) == pytest.approx(100 * of_labels)
     assert STATISTICS["f1"]({"predicted": np.zeros(3), "gold": np.zeros(3)}) == 0
     values = {"value": np.array([0.5, 1.5, 0.25])}
     assert STATISTICS["mean"](values) == pytest.approx(75)

@@ -24,12 +24,19 @@ GROUPS = {
     "probing": "Probing tasks",
     "retrieval": "Retrieval",
     "extra": "Other tasks",
+    "pairs": "Pair classification",
+    "clustering": "Clustering",
+    "few-shot": "Few-shot classification",
+    "knn": "Classification by nearest neighbours",
     "geometry": "Geometry",
 }
 """Titles of the groups of tasks, in the order of the report."""
 
 HIDDEN = ("map",)
 """Groups of tasks that only pictures show."""
+
+WITHOUT_AVERAGE = ("retrieval", "extra", "pairs", "clustering", "few-shot", "knn")
+"""Groups of tasks that no average of a paper has; a report gives the mean of each."""
 
 
 class Cell(NamedTuple):

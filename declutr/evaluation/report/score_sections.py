@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
 
-from declutr.evaluation.report.comparison import GROUPS, Difference
+from declutr.evaluation.report.comparison import GROUPS, WITHOUT_AVERAGE, Difference
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.dimensions import Curves, families
 from declutr.evaluation.report.score_tables import beside_quotations
@@ -83,6 +85,7 @@ def averages(report: Contents) -> str:
                 ),
             ]
         )
+    rows += _means_of_groups(report)
     if not rows and not none:
         return ""
     parts = [table(["average", *encoders], rows)] if rows else []
@@ -106,6 +109,23 @@ def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:
 
 def _lacks(missing: Sequence[str]) -> str:
     return f"lacks {', '.join(missing)}" if missing else "–"
+
+
+def _means_of_groups(report: Contents) -> list[list[str]]:
+    """Return rows with the mean of each group that papers have no average of.
+
+    Its tasks, of which there are at least two, have main scores of one name.
+    """
+    c, rows = report.whole, []
+    for group, tasks in c.groups().items():
+        names = {c.main_name(task) for task in tasks}
+        if group in WITHOUT_AVERAGE and len(tasks) > 1 and len(names) == 1:
+            values = [fmean(c.value(encoder, task) for task in tasks) for encoder in c.encoders]
+            finite = {round(value, 2) for value in values if isfinite(value)}
+            best = max(finite) if len(finite) > 1 else None
+            cells = [bold(f"{v:.2f}", round(v, 2) == best) if isfinite(v) else "–" for v in values]
+            rows.append([f"{GROUPS[group]}, {names.pop()}, mean of {len(tasks)}", *cells])
+    return rows
 
 
 def conventions(report: Contents) -> str:

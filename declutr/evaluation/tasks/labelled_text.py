@@ -95,7 +95,8 @@ class ClassificationTask(Task):
         f1: bool = False,
     ) -> None:
         super().__init__(name, group, "accuracy")
-        self._read, self._protocol, self._combine = read, protocol, combine
+        self.read, self.combine = read, combine
+        self._protocol = protocol
         self._sort_by, self._penalised, self._f1 = sort_by, penalised, f1
         self._data: LabelledText | None = None
 
@@ -116,7 +117,7 @@ class ClassificationTask(Task):
     def data(self) -> LabelledText:
         """The data set in SentEval's order, read on first use."""
         if self._data is None:
-            data = self._read()
+            data = self.read()
             for part in ("train", "dev", "test"):
                 if getattr(data, part) is not None:
                     setattr(data, part, getattr(data, part).sorted(self._sort_by))
@@ -140,9 +141,9 @@ class ClassificationTask(Task):
             [text for part in self.data.parts for text in part.columns[number]]
             for number in range(len(self.data.train.columns))
         ]
-        if self._combine is None:
+        if self.combine is None:
             return features.sentence_features(columns[0], vectors)
-        return features.pair_features(columns[0], columns[1], self._combine, vectors)
+        return features.pair_features(columns[0], columns[1], self.combine, vectors)
 
 
 Parse = Callable[[str, Path, int], tuple[str, ...]]

@@ -4,13 +4,13 @@ A data set has documents, queries, and judgements of which documents are relevan
 """
 
 import html
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from declutr.evaluation.task import BrokenData
+from declutr.evaluation.tasks.table_rows import Layout, read_table
 from declutr.evaluation.text_files import read_lines, words
 
 TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
@@ -63,7 +63,7 @@ def read_trec(folder: Path) -> RelevanceSet:
         notes.append(
             f"{judgements_file.name} counts topics from 1; their own numbers are not used."
         )
-    found = _judged(documents, topics, judgements, judgements_file)
+    found = judged(documents, topics, judgements, judgements_file)
     return replace(found, notes=[*notes, *found.notes])
 
 
@@ -91,14 +91,14 @@ def read_beir(folder: Path) -> RelevanceSet:
     }
     # The columns are query, document and grade, after a header.
     judgements = _judgements(judgements_file, "\t", 3, header=1)
-    return _judged(documents, queries, judgements, judgements_file, itself)
+    return judged(documents, queries, judgements, judgements_file, itself)
 
 
 Judgement = tuple[str, str, float]
 """The identifiers of a query and of a document, and a grade."""
 
 
-def _judged(
+def judged(
     documents: Mapping[str, str],
     queries: Mapping[str, str],
     judgements: Iterable[Judgement],
@@ -183,12 +183,5 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-            yield str(row["_id"]), {**row, "text": str(row["text"])}
-        except (ValueError, KeyError, TypeError) as error:
-            raise BrokenData(
-                f"{path}, line {number}: expected an object with `_id` and `text`, got "
-                f"{line[:80]!r} ({type(error).__name__}). The file may be truncated."
-            ) from error
+    for row in read_table(path, ("_id", "text"), Layout()):
+        yield str(row.values["_id"]), {**row.values, "text": str(row.values["text"])}

@@ -91,7 +91,7 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     scored = [(number, row, gold) for number, (row, gold) in enumerate(lines, 1) if gold.strip()]
     if not scored:
         raise BrokenData(f"{scores} has no score, expected one a line for {sentences.name}.")
-    return _pairs(
+    return pairs_of(
         (fields[0], fields[1], _score(gold, scores, number))
         for number, row, gold in scored
         for fields in [fields_of(row, "\t", 2, sentences, number)]
@@ -143,14 +143,15 @@ def _table(
     columns : the indices of the first sentence, the second sentence and the score.
     """
     first, second, gold = columns
-    return _pairs(
+    return pairs_of(
         (fields[first], fields[second], _score(fields[gold], path, number))
         for number, row in rows
         for fields in [fields_of(row, "\t", count, path, number)]
     )
 
 
-def _pairs(rows: Iterable[tuple[str, str, float]]) -> ScoredPairs:
+def pairs_of(rows: Iterable[tuple[str, str, float]]) -> ScoredPairs:
+    """Return the pairs of rows, of which there is at least one: two sentences and a score."""
     first, second, gold = zip(*rows, strict=True)
     return ScoredPairs([*map(words, first)], [*map(words, second)], np.array(gold))
 

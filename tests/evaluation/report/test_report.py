@@ -181,6 +181,7 @@ class TestJson:
 
 def test_an_average_that_all_have_is_a_row() -> None:
     tasks = [Similar(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16")]
+    tasks += [Positive(f"own {n}", [f"{m}" for m in range(20 * n)], "extra") for n in (1, 2)]
     records = {}
     for name in ("a", "b"):
         of_one = evaluate(lambda texts, n=name: hashed([t + n for t in texts]), tasks)
@@ -189,10 +190,13 @@ def test_an_average_that_all_have_is_a_row() -> None:
     means = {name: averages(found.values(name)) for name in "ab"}
     text = section(Report(found, means, ABOUT).markdown(), "Averages")
     cells = row(text, "STS12-16 mean Spearman")
-    names = [task.name for task in tasks]
+    names = [task.name for task in tasks if task.group == "sts"]
     by_hand = [np.mean([found.cell(a, n, "mean Spearman").value for n in names]) for a in "ab"]
     assert [cell.strip("*") for cell in cells] == [f"{value:.2f}" for value in by_hand]
     assert cells[int(np.argmax(by_hand))].startswith("**")
+    by_hand = [np.mean([found.value(a, f"own {n}") for n in (1, 2)]) for a in "ab"]
+    own = row(text, "Other tasks, accuracy, mean of 2")
+    assert [cell.strip("*") for cell in own] == [f"{value:.2f}" for value in by_hand]
 
 
 def test_a_report_on_one_encoder_without_scores() -> None:

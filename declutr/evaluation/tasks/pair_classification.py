@@ -1,0 +1,112 @@
+"""Pair classification: how well the similarity of texts tells whether they belong together.
+
+The scores are those of MTEB (Muennighoff et al., 2023, section 3.2): for each measure of
+similarity, the average precision, and the accuracy and the F1 at the best threshold, which is
+chosen on the same pairs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from declutr.evaluation.scores import Score
+from declutr.evaluation.task import Task, Vectors
+from declutr.evaluation.tasks.relatedness import cosines
+
+SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": cosines,
+    "dot": lambda u, v: np.einsum("nd,nd->n", u, v),
+    "euclidean": lambda u, v: -np.linalg.norm(u - v, axis=1),
+    "manhattan": lambda u, v: -np.abs(u - v).sum(axis=1),
+}
+"""Measures of similarity of rows `(n, d)`, higher for more similar ones; distances are negative."""
+
+
+@dataclass(frozen=True)
+class JudgedPairs:
+    """Pairs of texts `first[i]` and `second[i]`, and whether they belong together."""
+
+    first: list[str]
+    second: list[str]
+    gold: np.ndarray
+    """1 for pairs that belong together, else 0, `(n,)`."""
+
+
+class PairClassification(Task):
+    """A pair classification task with MTEB's scores.
+
+    # Parameters
+
+    name : see `Task`.
+    read : reads the pairs by ending of the names of their scores: `""` for the test pairs,
+        `" dev"` for development pairs, if there are any.
+    """
+
+    def __init__(self, name: str, read: Callable[[], Mapping[str, JudgedPairs]]) -> None:
+        super().__init__(name, group="pairs", main="max AP")
+        self._read = read
+
+    @cached_property
+    def _pairs(self) -> Mapping[str, JudgedPairs]:
+        return self._read()
+
+    def sentences(self) -> list[str]:
+        return [text for p in self._pairs.values() for text in (*p.first, *p.second)]
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        found = []
+        for ending, pairs in self._pairs.items():
+            # Sums of differences in float32 would separate pairs that are equally similar.
+            u, v = (vectors(texts).astype(np.float64) for texts in (pairs.first, pairs.second))
+            scores = judged_scores(u, v, pairs.gold)
+            found += [replace(score, name=score.name + ending) for score in scores]
+        return found
+
+    def notes(self) -> list[str]:
+        gold = self._pairs[""].gold
+        return [
+            f"{len(gold):,} pairs, {int(gold.sum()):,} of which belong together; average precision "
+            f"of chance is {100 * gold.mean():.2f}."
+        ]
+
+
+def judged_scores(u: np.ndarray, v: np.ndarray, gold: np.ndarray) -> list[Score]:
+    """Return AP, accuracy and F1 for each measure of similarity, and the maximum of each.
+
+    # Parameters
+
+    u, v : embeddings of the first and the second texts, `(n, d)`.
+    gold : 1 for pairs that belong together, else 0, `(n,)`.
+    """
+    found: list[Score] = []
+    for name, similarity in SIMILARITIES.items():
+        values = similarity(u, v)
+        accepted, best = _at_best_thresholds(values, gold)
+        found += [
+            Score(f"{name} AP", "average_precision", {"predicted": values, "gold": gold}),
+            Score(f"{name} accuracy", "accuracy", {"predicted": accepted, "gold": gold}),
+            Score(f"{name} F1", "f1", {"predicted": best, "gold": gold}),
+        ]
+    best_of = [max(found[kind::3], key=lambda score: score.value) for kind in range(3)]
+    return [*(replace(s, name=f"max {s.name.split()[-1]}") for s in best_of), *found]
+
+
+def _at_best_thresholds(values: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictions `(n,)` at the thresholds of the best accuracy and of the best F1.
+
+    As in MTEB, a threshold lies between two pairs, so that at least one is accepted and one is not;
+    of equal results, the highest threshold is taken. Pairs of equal similarity are never separated,
+    where MTEB separates them by their order. If all are equally similar, all are accepted.
+    """
+    order = np.argsort(-values, kind="stable")
+    ends = np.flatnonzero(np.diff(values[order]))  # the last accepted pair for each threshold
+    ends = ends if len(ends) else np.array([len(values) - 1])
+    right = np.cumsum(gold[order])[ends]
+    accepted = ends + 1
+    correct = right + (len(gold) - gold.sum()) - (accepted - right)
+    f1 = 2 * right / (accepted + gold.sum())
+    lowest = (values[order[ends[np.argmax(by)]]] for by in (correct, f1))
+    most_accurate, best = ((values >= value).astype(np.int64) for value in lowest)
+    return most_accurate, best
