@@ -46,19 +46,20 @@ class ScoredPairs:
     second: list[str]
     gold: np.ndarray
     """The gold scores, `(n,)` float64, from 0 to 5."""
+    order: list[int]
+    """The numbers of the pairs in SentEval's order, on which the draws of batches depend.
+
+    Pairs are sorted by the number of words of the first sentence, then of the second, then by
+    score; a blank sentence has no words.
+    """
 
     def __len__(self) -> int:
         return len(self.first)
 
     def sorted(self) -> ScoredPairs:
-        """Return the pairs in SentEval's order, on which the draws of batches depend.
-
-        Pairs are sorted by the number of words of the first sentence, then of the second, then by
-        score.
-        """
-        order = senteval_order([self.first, self.second], self.gold)
-        first, second = ([texts[row] for row in order] for texts in (self.first, self.second))
-        return ScoredPairs(first, second, self.gold[order])
+        """Return the pairs in SentEval's order."""
+        first, second = ([texts[row] for row in self.order] for texts in (self.first, self.second))
+        return ScoredPairs(first, second, self.gold[self.order], list(range(len(self))))
 
     @property
     def sentences(self) -> list[str]:
@@ -152,7 +153,8 @@ def _table(
 
 def _pairs(rows: Iterable[tuple[str, str, float]]) -> ScoredPairs:
     first, second, gold = zip(*rows, strict=True)
-    return ScoredPairs([*map(words, first)], [*map(words, second)], np.array(gold))
+    order = senteval_order([first, second], gold)
+    return ScoredPairs([*map(words, first)], [*map(words, second)], np.array(gold), order)
 
 
 def _score(text: str, path: Path, number: int) -> float:
