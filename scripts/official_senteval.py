@@ -221,13 +221,19 @@ def their_scores(theirs: Any) -> dict[str, float]:
     """Return the engine's scores under the names that they have here, in percent."""
     if "all" in theirs:
         kinds = ("pearson", "spearman")
-        return {f"{m} {k.title()}": 100 * theirs["all"][k][m] for m in ("mean", "wmean") for k in kinds}
+        return {
+            f"{m} {k.title()}": 100 * theirs["all"][k][m] for m in ("mean", "wmean") for k in kinds
+        }
     if "pearson" in theirs:
         found = {f"trained {k.title()}": 100 * theirs[k] for k in ("pearson", "spearman")}
         return found | {"trained Pearson dev": 100 * theirs["devpearson"]}
     if isinstance(theirs["acc"], list):
         ways = zip(("image_to_text", "text_to_image"), theirs["acc"], strict=True)
-        return {f"{way}_r{k}": value for way, row in ways for k, value in zip((1, 5, 10), row)}
+        return {
+            f"{way}_r{k}": value
+            for way, row in ways
+            for k, value in zip((1, 5, 10), row[:3], strict=True)
+        }
     found = {"accuracy": theirs["acc"], "dev_accuracy": theirs["devacc"]}
     return found | ({"f1": theirs["f1"]} if "f1" in theirs else {})
 

@@ -65,9 +65,7 @@ def write_missing(source: Path, target: Path) -> None:
     _write_captions(rng, captions, target)
 
 
-def _classes(
-    rng: np.random.Generator, texts: list[str], sizes: Sequence[int]
-) -> list[list[str]]:
+def _classes(rng: np.random.Generator, texts: list[str], sizes: Sequence[int]) -> list[list[str]]:
     """Draw lines for both classes, some of them in both, and some blank."""
     found = [[texts[n] for n in rng.integers(0, len(texts), size)] for size in sizes]
     for lines in found:
@@ -78,7 +76,9 @@ def _classes(
 
 def _snli(folder: Path, split: str) -> list[tuple]:
     columns = [lines_of(folder / f"{column}.{split}") for column in ("labels", "s1", "s2")]
-    return [(SNLI_LABELS.index(label.strip()), *both) for label, *both in zip(*columns, strict=True)]
+    return [
+        (SNLI_LABELS.index(label.strip()), *both) for label, *both in zip(*columns, strict=True)
+    ]
 
 
 def _write_similarities(rng: np.random.Generator, source: Path, target: Path) -> None:
@@ -96,9 +96,10 @@ def _write_similarities(rng: np.random.Generator, source: Path, target: Path) ->
 def _write_captions(rng: np.random.Generator, captions: list[str], target: Path) -> None:
     """Write COCO; an image is made of the words of its captions, and of noise."""
     words: dict[str, np.ndarray] = {}
+    captions = list({text.strip(): None for text in captions})  # equal ones have ranks by chance
     parts = []
     for images in IMAGES.values():
-        texts = [captions[number] for number in rng.integers(0, len(captions), 5 * images)]
+        texts = [captions[number] for number in rng.permutation(len(captions))[: 5 * images]]
         features = rng.normal(size=(images, WIDTH))
         for number, text in enumerate(texts):
             for word in text.split():

@@ -1,7 +1,6 @@
 """SentEval's reading and sorting of its files, written anew; see `plain_senteval`."""
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,9 @@ def by_length(rows: Rows) -> Rows:
 
 def read_binary(folder: Path, positive: str, negative: str) -> Rows:
     both = (lines_of(folder / file, "latin-1") for file in (positive, negative))
-    return [(label, line.split()) for label, lines in zip((1, 0), both) for line in lines]
+    return [
+        (label, line.split()) for label, lines in zip((1, 0), both, strict=True) for line in lines
+    ]
 
 
 def read_columns(path: Path, *columns: int, heading: bool = False) -> Rows:
@@ -47,7 +48,7 @@ def read_snli(folder: Path, split: str) -> Rows:
         [line.split() for line in lines_of(folder / f"{column}.{split}", "latin-1")]
         for column in ("s1", "s2")
     )
-    rows = zip(second, first, lines_of(folder / f"labels.{split}"))
+    rows = zip(second, first, lines_of(folder / f"labels.{split}"), strict=True)
     rows = sorted(rows, key=lambda row: (len(row[0]), len(row[1]), row[2]))
     names = ["entailment", "neutral", "contradiction"]
     return [(names.index(label), one, two) for two, one, label in rows]
@@ -65,8 +66,8 @@ def read_probing(path: Path) -> list[Rows]:
 def read_subset(folder: Path, name: str) -> Rows:
     pairs = [line.split("\t") for line in lines_of(folder / f"STS.input.{name}.txt")]
     golds = lines_of(folder / f"STS.gs.{name}.txt")
-    rows = [(float(gold), *map(str.split, pair)) for gold, pair in zip(golds, pairs) if gold != ""]
-    return by_length(rows)
+    rows = zip(golds, pairs, strict=True)
+    return by_length([(float(gold), *map(str.split, both)) for gold, both in rows if gold != ""])
 
 
 def read_captions(path: Path) -> tuple[np.ndarray, list[list[str]]]:

@@ -18,6 +18,7 @@ from declutr.evaluation.task import Protocol
 
 PENALTIES = 1e-5, 1e-4, 1e-3, 1e-2
 
+
 def fit(
     x: torch.Tensor,
     labels: np.ndarray,
@@ -121,7 +122,7 @@ def split(
 def encoded(scores: np.ndarray) -> np.ndarray:
     """Return the targets of the regressor (Tai et al., 2015), as `encode_labels` of sick.py."""
     targets = np.zeros((len(scores), 5), np.float32)
-    for row, score in zip(targets, scores):
+    for row, score in zip(targets, scores, strict=True):
         for i in range(5):
             if i + 1 == np.floor(score) + 1:
                 row[i] = score - np.floor(score)
@@ -173,12 +174,14 @@ def unit(x: torch.Tensor) -> torch.Tensor:
     return x / x.pow(2).sum(1, keepdim=True).sqrt()
 
 
-def caption_ranks(parts: Sequence[tuple[torch.Tensor, torch.Tensor]], seed: int) -> list[np.ndarray]:
+def caption_ranks(
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]], seed: int, width: int = 1000
+) -> list[np.ndarray]:
     """Return the ranks of captions by images, and of images by captions, in the test part."""
     (images, captions), dev, test = parts
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        maps = nn.ModuleList([nn.Linear(images.shape[1], 1000), nn.Linear(captions.shape[1], 1000)])
+        maps = nn.ModuleList([nn.Linear(x.shape[1], width) for x in parts[0]])
     draw = np.random.RandomState(seed)
     optimizer = torch.optim.Adam(maps.parameters())
     best, kept, misses, passes, stop = -1.0, maps, 0, 0, False
@@ -212,4 +215,7 @@ def ranked(maps: nn.ModuleList, images: torch.Tensor, captions: torch.Tensor) ->
     of_captions = np.argsort(likeness)[:, ::-1]
     first = [min(np.where(row // 5 == i)[0]) for i, row in enumerate(of_captions)]
     of_images = np.argsort(likeness.T)[:, ::-1]
-    return [np.array(first), np.array([np.where(r == i // 5)[0][0] for i, r in enumerate(of_images)])]
+    return [
+        np.array(first),
+        np.array([np.where(r == i // 5)[0][0] for i, r in enumerate(of_images)]),
+    ]

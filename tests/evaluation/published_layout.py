@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def write_coco(data: Path, *splits: tuple[np.ndarray, Sequence[str]]) -> None:
 class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
     """A pickler that writes texts and bytes as Python 2 wrote its `str`: 8 bits a character."""
 
-    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
 
     def save_str(self, text: str | bytes) -> None:
         raw = text.encode() if isinstance(text, str) else text
@@ -114,7 +114,7 @@ class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
 
 
 def python_2_pickle(value: Any) -> bytes:
-    """Return the bytes that `pickle.dumps(value, 2)` gave in Python 2 with the numpy of its time."""
+    """Return what `pickle.dumps(value, 2)` gave in Python 2 with the numpy of its time."""
     file = BytesIO()
     _Python2Pickler(file, 2).dump(value)
     return file.getvalue().replace(b"cnumpy._core.", b"cnumpy.core.")

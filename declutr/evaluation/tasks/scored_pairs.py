@@ -6,7 +6,7 @@ Constants tell where the files are in SentEval's data, and how many pairs they h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +46,11 @@ class ScoredPairs:
     second: list[str]
     gold: np.ndarray
     """The gold scores, `(n,)` float64, from 0 to 5."""
-    order: list[int]
+    order: list[int] = field(default_factory=list)
     """The numbers of the pairs in SentEval's order, on which the draws of batches depend.
 
     Pairs are sorted by the number of words of the first sentence, then of the second, then by
-    score; a blank sentence has no words.
+    score; a blank sentence has no words. Pairs that were not read from a file may have no order.
     """
 
     def __len__(self) -> int:
