@@ -72,7 +72,12 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, draw = tmp_path_factory.mktemp("data"), Writer()
+    return write_all(tmp_path_factory.mktemp("data"))
+
+
+def write_all(folder: Path) -> Path:
+    """Write every task; `scripts/official_senteval.py` takes the folder, too, but for COCO."""
+    draw = Writer()
     for task, count in (("CR", 150), ("MPQA", 80)):
         rows = draw.rows(count, 2, blank=0.05)
         texts = [[text for label, text in rows if label == kind] for kind in (1, 0)]
