@@ -65,11 +65,11 @@ class _StandIn(ModuleType):
         return getattr(self._module, name)
 
 
-def _array(values: Any, *arguments: Any, **options: Any) -> np.ndarray:
+def _array(values: Any) -> np.ndarray:
     try:
-        return np.array(values, *arguments, **options)
+        return np.array(values)
     except ValueError:
-        return np.array(values, *arguments, dtype=object, **options)
+        return np.array(values, dtype=object)
 
 
 @contextmanager

@@ -160,6 +160,7 @@ CLASSIFIED = [
     ("SICK-E", HIDDEN),
     ("SNLI", PUBLISHED),
     ("SNLI", replace(PROTOTYPING, hidden=6)),
+    ("Length", replace(PROTOTYPING, epoch_size=1, tenacity=1)),
     ("Length", PUBLISHED),
 ]
 WHOLE = [

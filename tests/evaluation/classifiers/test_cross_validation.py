@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import StratifiedKFold
 
 from declutr.evaluation.classifiers.cross_validation import _best, kfold, nested_kfold, split
 from declutr.evaluation.classifiers.features import Features
@@ -69,6 +70,23 @@ def test_a_test_set_stays_out_of_the_search() -> None:
     assert max(rows.max() for rows in memory.searches[0][0]) < 40
     assert outcome.dev.shape == (40,)
     assert outcome.dev.sum() == 5 * 2
+
+
+def test_the_folds_equal_those_of_sentevals_validation_py() -> None:
+    """Nested cross-validation has the fixed seed 1111, plain cross-validation the given one."""
+    rows, nothing = np.arange(60), np.zeros((60, 1))
+    for seed in (1111, 5):
+        memory = Memory(LABELS, [1.0] * 4)
+        memory.protocol = replace(memory.protocol, seed=seed)
+        nested_kfold(memory, rows)
+        outer = StratifiedKFold(5, shuffle=True, random_state=1111)
+        for (train, _), got in zip(outer.split(nothing, LABELS), memory.finals[0][0], strict=True):
+            np.testing.assert_array_equal(got, train)
+        kfold(memory, rows, rows)
+        given = StratifiedKFold(5, shuffle=True, random_state=seed)
+        found = memory.searches[-1][1]
+        for (_, dev), got in zip(given.split(nothing, LABELS), found, strict=True):
+            np.testing.assert_array_equal(got, dev)
 
 
 def test_accuracies_that_are_equal_to_two_decimals_are_equal() -> None:
