@@ -7,35 +7,28 @@
 It prints a row for each task: the scores, how many predictions differ, and the seconds of both.
 Each sentence is embedded once, by `--encoder`, and both look its vector up.
 
-No file of the clone is changed. What today's libraries or a machine without a GPU need is put in
-place of names that the engine's modules imported (`_patched`), and nothing else:
-
-* `torch.device("cuda")`, `.cuda()` and `torch.cuda.FloatTensor` are those of the processor;
-* `torch.from_numpy` takes a list too, as SNLI's labels are one;
-* `np.array` of sentences of unequal length has dtype object, as numpy made it before 1.24;
-* `inspect.getargspec`, which Python 3.11 removed, is `getfullargspec`.
+No file of the clone is changed; `senteval_today.py` has what is put in place of some names.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from sklearn.model_selection import StratifiedKFold
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from senteval_today import patched
 
 from declutr.evaluation.classifiers.cross_validation import NESTED_SEED
 from declutr.evaluation.suite import all_tasks, chosen
@@ -51,55 +44,6 @@ THEIR_NAMES = {
 }
 """The names of tasks in the engine where they differ."""
 ENGINE_BATCH = 128
-
-
-class _StandIn(ModuleType):
-    """A module with some names replaced."""
-
-    def __init__(self, module: ModuleType, **names: Any) -> None:
-        super().__init__(module.__name__)
-        self._module = module
-        vars(self).update(names)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-def _array(values: Any) -> np.ndarray:
-    try:
-        return np.array(values)
-    except ValueError:
-        return np.array(values, dtype=object)
-
-
-@contextmanager
-def _patched() -> Iterator[None]:
-    """Let the engine run on today's libraries and without a GPU."""
-    from senteval import rank, sts, utils
-    from senteval.tools import classifier, ranking, relatedness
-
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        manual_seed=lambda seed: None,
-        FloatTensor=torch.FloatTensor,
-        LongTensor=torch.LongTensor,
-    )
-    own_torch = _StandIn(
-        torch,
-        cuda=cuda,
-        device=lambda name: torch.device("cpu"),
-        from_numpy=lambda values: torch.from_numpy(np.asarray(values)),
-    )
-    own_inspect = _StandIn(inspect, getargspec=inspect.getfullargspec)
-    with ExitStack() as stack:
-        for holder in (torch.Tensor, torch.nn.Module):
-            stack.enter_context(patch.object(holder, "cuda", lambda self: self))
-        for module in (classifier, ranking, relatedness):
-            stack.enter_context(patch.object(module, "torch", own_torch))
-        for module in (rank, sts):
-            stack.enter_context(patch.object(module, "np", _StandIn(np, array=_array)))
-        stack.enter_context(patch.object(utils, "inspect", own_inspect))
-        yield
 
 
 class Recorded:
@@ -257,7 +201,7 @@ def compare(task: Task, protocol: Protocol, data: Path, encoder: Callable) -> di
     middle = time.perf_counter()
     recorded = Recorded()
     prepare, batcher = senteval_functions(answered)
-    with _patched(), recorded.watching():
+    with patched(), recorded.watching():
         begin = time.perf_counter()
         engine = SE(engine_settings(protocol, data), batcher, prepare)
         theirs = engine.eval(THEIR_NAMES.get(task.name, task.name))
