@@ -100,7 +100,7 @@ def write_all(folder: Path) -> Path:
         for subset in subsets:
             rows = [*draw.scored(25), ("", "not scored", "at all"), *draw.scored(5)]
             layout.write_sts(folder, task, subset, rows)
-    captions = [[f"{draw.sentence()} {n}" for n in range(5 * images)] for images in (32, 12, 14)]
+    captions = [[f"{draw.sentence()} {n}" for n in range(5 * images)] for images in (40, 20, 20)]
     images = [embed(texts).reshape(-1, 5, WIDTH).mean(axis=1) for texts in captions]
     layout.write_coco(folder, *zip(images, captions, strict=True))
     return folder
