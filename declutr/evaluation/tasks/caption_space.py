@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import comb
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -28,13 +29,33 @@ RANKS = (1, 5, 10)
 """The numbers k of the recalls at k."""
 
 
-class Ranks(NamedTuple):
-    """The number of wrong answers before the first right one; ties count half."""
+class Places(NamedTuple):
+    """The places of the first right answers to n questions, `(n,)` each.
 
-    captions: np.ndarray
-    """The number of wrong captions before the best right caption of each image, `(n,)`."""
-    images: np.ndarray
-    """The number of wrong images before the image of each caption, `(n, 5)`."""
+    Equal captions tie. SentEval leaves their order to numpy's unstable sorting; here, every order
+    is equally likely.
+    """
+
+    before: np.ndarray
+    """The number of wrong answers before the best right one."""
+    tied: np.ndarray
+    """The number of wrong answers that tie with it."""
+    right: np.ndarray
+    """The number of right answers that tie with it, itself included."""
+
+    def among(self, k: int) -> np.ndarray:
+        """Return the probability that a right answer is among the first k, `(n,)`."""
+        left = np.clip(k - self.before, 0, self.tied + 1)
+        return 1 - comb(self.tied, left) / comb(self.tied + self.right, left)
+
+
+class Ranks(NamedTuple):
+    """The places of right answers in both directions."""
+
+    captions: Places
+    """The places of captions for each of n images."""
+    images: Places
+    """The places of images for each of 5n captions."""
 
 
 def ranks(images: torch.Tensor, captions: torch.Tensor) -> Ranks:
@@ -47,16 +68,17 @@ def ranks(images: torch.Tensor, captions: torch.Tensor) -> Ranks:
     number = torch.arange(len(images), device=images.device)
     likeness = (images @ captions.t()).unflatten(1, (len(images), CAPTIONS))  # (n, n, 5)
     own = likeness[number, number]  # (n, 5)
-    others = likeness.clone()
-    others[number, number] = -torch.inf
-    best = own.max(dim=1).values[:, None, None]
-    before_captions = _before(others, best).sum(dim=(1, 2))  # (n,)
-    before_images = _before(others, own[None]).sum(dim=0)  # (n, 5)
-    return Ranks(before_captions.cpu().numpy(), before_images.cpu().numpy())
+    likeness[number, number] = -torch.inf
+    best = own.max(dim=1).values
+    of_image = _places(likeness.flatten(1), best, (own == best[:, None]).sum(dim=1))
+    likeness = likeness.permute(1, 2, 0).flatten(0, 1)  # (5n, n)
+    return Ranks(of_image, _places(likeness, own.flatten(), torch.ones(own.numel())))
 
 
-def _before(others: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return (others > right).float() + 0.5 * (others == right).float()
+def _places(wrong: torch.Tensor, best: torch.Tensor, right: torch.Tensor) -> Places:
+    """Compare scores `(n, m)` of wrong answers with those of the best right ones, `(n,)`."""
+    counts = (wrong > best[:, None]).sum(dim=1), (wrong == best[:, None]).sum(dim=1), right
+    return Places(*(count.cpu().numpy() for count in counts))
 
 
 def recall_scores(found: Ranks) -> list[Score]:
@@ -64,16 +86,14 @@ def recall_scores(found: Ranks) -> list[Score]:
 
     The items of the mean are images, so that its bootstrap draws an image with all its captions.
     """
-    captions = {k: (found.captions < k).astype(np.float64) for k in RANKS}  # (n,)
-    images = {k: (found.images < k).astype(np.float64) for k in RANKS}  # (n, 5)
-    both = [*captions.values(), *(hits.mean(axis=1) for hits in images.values())]
+    captions = {k: found.captions.among(k) for k in RANKS}  # (n,)
+    images = {k: found.images.among(k) for k in RANKS}  # (5n,)
+    of_image = [hits.reshape(-1, CAPTIONS).mean(axis=1) for hits in images.values()]
+    both = [*captions.values(), *of_image]
     return [
         Score("mean_recall", "mean", {"value": np.mean(both, axis=0)}),
         *(Score(f"image_to_text_r{k}", "mean", {"value": hits}) for k, hits in captions.items()),
-        *(
-            Score(f"text_to_image_r{k}", "mean", {"value": hits.reshape(-1)})
-            for k, hits in images.items()
-        ),
+        *(Score(f"text_to_image_r{k}", "mean", {"value": hits}) for k, hits in images.items()),
     ]
 
 
@@ -202,4 +222,5 @@ def _ranked(space: CommonSpace, pair: Pair) -> Ranks:
     with torch.no_grad():
         pairs = zip(images.split(IMAGES), captions.split(CAPTIONS * IMAGES), strict=True)
         found = [ranks(space.image(some), space.sentence(theirs)) for some, theirs in pairs]
-    return Ranks(*map(np.concatenate, zip(*found, strict=True)))
+    both = zip(*found, strict=True)
+    return Ranks(*(Places(*map(np.concatenate, zip(*of, strict=True))) for of in both))

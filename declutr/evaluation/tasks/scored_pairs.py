@@ -6,7 +6,7 @@ Constants tell where the files are in SentEval's data, and how many pairs they h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -46,19 +46,20 @@ class ScoredPairs:
     second: list[str]
     gold: np.ndarray
     """The gold scores, `(n,)` float64, from 0 to 5."""
+    order: list[int] = field(default_factory=list)
+    """The numbers of the pairs in SentEval's order, on which the draws of batches depend.
+
+    Pairs are sorted by the number of words of the first sentence, then of the second, then by
+    score; a blank sentence has no words. Pairs that were not read from a file may have no order.
+    """
 
     def __len__(self) -> int:
         return len(self.first)
 
     def sorted(self) -> ScoredPairs:
-        """Return the pairs in SentEval's order, on which the draws of batches depend.
-
-        Pairs are sorted by the number of words of the first sentence, then of the second, then by
-        score.
-        """
-        order = senteval_order([self.first, self.second], self.gold)
-        first, second = ([texts[row] for row in order] for texts in (self.first, self.second))
-        return ScoredPairs(first, second, self.gold[order])
+        """Return the pairs in SentEval's order."""
+        first, second = ([texts[row] for row in self.order] for texts in (self.first, self.second))
+        return ScoredPairs(first, second, self.gold[self.order], list(range(len(self))))
 
     @property
     def sentences(self) -> list[str]:
@@ -153,7 +154,8 @@ def _table(
 def pairs_of(rows: Iterable[tuple[str, str, float]]) -> ScoredPairs:
     """Return the pairs of rows, of which there is at least one: two sentences and a score."""
     first, second, gold = zip(*rows, strict=True)
-    return ScoredPairs([*map(words, first)], [*map(words, second)], np.array(gold))
+    order = senteval_order([first, second], gold)
+    return ScoredPairs([*map(words, first)], [*map(words, second)], np.array(gold), order)
 
 
 def _score(text: str, path: Path, number: int) -> float:

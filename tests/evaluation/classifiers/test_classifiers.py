@@ -1,6 +1,5 @@
 """Learners that train all classifiers at once, against SentEval's loop over single modules."""
 
-import copy
 import math
 from dataclasses import replace
 
@@ -8,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import nn
-from torch.nn.functional import cross_entropy
 
 from declutr.evaluation.classifiers.classifiers import SklearnLearner, TorchLearner, learner
 from declutr.evaluation.classifiers.features import Features
 from declutr.evaluation.task import PROTOTYPING, PUBLISHED, Protocol
+from tests.evaluation import plain_senteval as plain
 
 CLASSES, WIDTH = 3, 5
 QUICK = replace(PUBLISHED, batch_size=16, tenacity=2, epoch_size=2, max_epoch=60)
@@ -26,55 +24,6 @@ def blobs(count: int, spread: float = 1.5) -> tuple[torch.Tensor, np.ndarray]:
     centres = 2 * rng.standard_normal((CLASSES, WIDTH))
     points = centres[labels] + spread * rng.standard_normal((count, WIDTH))
     return torch.from_numpy(points.astype(np.float32)), labels
-
-
-def plain_fit(
-    x: torch.Tensor,
-    labels: np.ndarray,
-    train: np.ndarray,
-    dev: np.ndarray | None,
-    penalty: float,
-    protocol: Protocol,
-) -> tuple[float, nn.Module, int]:
-    """Train one classifier as SentEval does.
-
-    # Returns
-
-    Its accuracy, the classifier, and the number of evaluations on the development set.
-    """
-    draw = np.random.RandomState(protocol.seed)
-    y = torch.from_numpy(labels)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(protocol.seed)
-        if protocol.hidden:
-            model = nn.Sequential(
-                nn.Linear(WIDTH, protocol.hidden), nn.Sigmoid(), nn.Linear(protocol.hidden, CLASSES)
-            )
-        else:
-            model = nn.Linear(WIDTH, CLASSES)
-    kind = torch.optim.Adam if protocol.optimizer == "adam" else torch.optim.RMSprop
-    optimizer = kind(model.parameters(), weight_decay=penalty)
-    if dev is None:
-        order = draw.permutation(len(train))
-        held = int(0.05 * len(train))
-        train, dev = train[order[held:]], train[order[:held]]
-    best, kept, count, passes, looks, stop = -1.0, None, 0, 0, 0, False
-    while not stop and passes <= protocol.max_epoch:
-        for _ in range(protocol.epoch_size):
-            order = train[draw.permutation(len(train))]
-            for start in range(0, len(order), protocol.batch_size):
-                batch = order[start : start + protocol.batch_size]
-                optimizer.zero_grad()
-                cross_entropy(model(x[batch]), y[batch]).backward()
-                optimizer.step()
-        passes, looks = passes + protocol.epoch_size, looks + 1
-        accuracy = float((model(x[dev]).argmax(1) == y[dev]).double().mean())
-        if accuracy > best:
-            best, kept = accuracy, copy.deepcopy(model)
-        else:
-            stop = count >= protocol.tenacity
-            count += 1
-    return best, kept, looks
 
 
 def folds(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -102,7 +51,9 @@ def test_a_search_trains_each_classifier_as_senteval_does(protocol: Protocol) ->
     looks = set()
     for fold in range(3):
         for number, penalty in enumerate(penalties[fold]):
-            accuracy, model, took = plain_fit(x, labels, train[fold], dev[fold], penalty, protocol)
+            accuracy, model, took = plain.fit(
+                x, labels, CLASSES, train[fold], dev[fold], penalty, protocol
+            )
             looks.add(took)
             assert found.accuracy[fold, number] == accuracy
             everything = np.arange(96)
@@ -119,7 +70,7 @@ def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() ->
     train, _ = folds(96)
     found = TorchLearner(Features(x), labels, CLASSES, QUICK).final(train, np.array([1e-3] * 3))
     for fold, rows in enumerate(train):
-        accuracy, model, _ = plain_fit(x, labels, rows, None, 1e-3, QUICK)
+        accuracy, model, _ = plain.fit(x, labels, CLASSES, rows, None, 1e-3, QUICK)
         assert found.accuracy[fold, 0] == accuracy
         got = found.predict(fold, 0, np.arange(96))
         np.testing.assert_array_equal(got, model(x).argmax(1).numpy())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.model_selection import StratifiedKFold
 
-from declutr.evaluation.classifiers.cross_validation import kfold, nested_kfold, split
+from declutr.evaluation.classifiers.cross_validation import _best, kfold, nested_kfold, split
 from declutr.evaluation.classifiers.features import Features
 from declutr.evaluation.classifiers.learner import Found, Learner
 from declutr.evaluation.task import PUBLISHED, BrokenData
@@ -93,6 +93,14 @@ def test_accuracies_that_are_equal_to_two_decimals_are_equal() -> None:
     memory = Memory(LABELS, [0.70001, 0.70002, 0.6, 0.6])
     kfold(memory, np.arange(40), np.arange(40, 60))
     assert memory.finals[0][1].tolist() == [1.0]
+
+
+def test_means_of_ten_folds_are_rounded_as_senteval_rounds_them() -> None:
+    """Half of the last digit is common: numpy adds ten numbers of a list in an order of its own."""
+    for counts in np.random.default_rng(0).integers(280, 285, (200, 10, 4)):
+        found = Found(counts / 400, [], lambda fold, number, rows: rows)
+        means = [round(100 * np.mean(list(column / 400)), 2) for column in counts.T]
+        assert _best(found) == np.argmax(means)
 
 
 @pytest.mark.parametrize("penalised", [True, False])

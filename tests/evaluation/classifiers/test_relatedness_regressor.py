@@ -1,7 +1,5 @@
 """The trained regressor against autograd and a plain version of SentEval's rules."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ from declutr.evaluation.classifiers.relatedness_regressor import (
     class_targets,
     trained_relatedness,
 )
+from tests.evaluation.plain_senteval import regressor
 
 
 def rated(count: int, seed: int, noise: float = 0.3) -> Rated:
@@ -47,44 +46,11 @@ def test_targets_have_the_score_as_their_mean(gold: np.ndarray) -> None:
     np.testing.assert_allclose(targets @ np.arange(1, 6), gold, atol=1e-5)
 
 
-def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int) -> np.ndarray:
-    """Train SentEval's `RelatednessPytorch` with modules, autograd and SentEval's draws."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        layer = torch.nn.Linear(train.features.shape[1], 5)
-    draw = np.random.RandomState(seed)
-    optimizer = torch.optim.Adam(layer.parameters())
-    targets = torch.from_numpy(class_targets(train.gold))
-
-    def expected(model: torch.nn.Module, features: torch.Tensor) -> np.ndarray:
-        with torch.no_grad():
-            return model(features).softmax(-1).numpy() @ np.arange(1, 6)
-
-    best, best_model, worse = -1.0, layer, 0
-    for _ in range(looks):
-        for _ in range(50):
-            order = torch.from_numpy(draw.permutation(len(targets)))
-            for start in range(0, len(order), 64):
-                rows = order[start : start + 64]
-                shares = layer(train.features[rows]).softmax(-1)
-                optimizer.zero_grad()
-                torch.nn.functional.mse_loss(shares, targets[rows]).backward()
-                optimizer.step()
-        correlation = stats.pearsonr(expected(layer, dev.features), dev.gold)[0]
-        if correlation > best:
-            best, best_model = correlation, copy.deepcopy(layer)
-        else:
-            worse += 1
-            if worse > 3:
-                break
-    return expected(best_model, test)
-
-
 @pytest.mark.parametrize("looks", [1, 12])
 def test_training_equals_a_plain_loop_with_autograd(looks: int) -> None:
     train, dev, test = rated(100, 0), rated(40, 1), rated(30, 2).features
     got = trained_relatedness(train, dev, test, seed=7, max_epoch=50 * (looks - 1))
-    expected = plainly(train, dev, test, seed=7, looks=looks)
+    expected = regressor(*train, *dev, test, seed=7, max_epoch=50 * (looks - 1))
     np.testing.assert_allclose(got.test, expected, atol=2e-4)
 
 

@@ -149,21 +149,6 @@ def test_a_complete_file_needs_no_last_line_end(name: str, tmp_path: Path) -> No
     assert task.notes() == []
 
 
-@pytest.mark.parametrize("name", ["CR", "MPQA"])
-def test_the_order_equals_that_of_sentevals_binary_py(name: str, data: Path) -> None:
-    """SentEval sorts lists of words, which are empty for blank lines, with positive items first."""
-    positive, negative, _ = classification.BINARY[name]
-    lines_of = ["b c", "", "a", "x y z", " ", "d"], ["e", "", "f g", "\t", "h i j"]
-    rows = []
-    for file, lines, label in zip((positive, negative), lines_of, (1, 0), strict=True):
-        write(data / "downstream" / name / file, lines)
-        rows += [(line.split(), label) for line in lines]
-    expected = sorted(rows, key=lambda row: (len(row[0]), row[1]))
-    task = named(data, name)
-    assert task.sentences() == [" ".join(text) or "." for text, _ in expected]
-    assert task.data.train.labels == [label for _, label in expected]
-
-
 def test_a_bad_byte_is_named(data: Path) -> None:
     for name, file in (("CR", "CR/custrev.pos"), ("SST2", "SST/binary/sentiment-dev")):
         path = data / "downstream" / file

@@ -102,25 +102,6 @@ def test_features_made_batch_by_batch_give_the_same_scores(
             np.testing.assert_array_equal(one.items[name], other.items[name])
 
 
-def test_the_order_equals_that_of_sentevals_snli_py(data: Path) -> None:
-    """SentEval sorts by the second sentences first, and by labels that are still strings."""
-    rng = np.random.default_rng(0)
-    labels = [SNLI_LABELS[kind] for kind in rng.integers(0, 3, 40)]
-    first, second = (
-        [" ".join(["w"] * count + [str(row)][:count]) for row, count in enumerate(counts)]
-        for counts in rng.integers(0, 3, (2, 40))
-    )
-    for column, lines in (("s1", first), ("s2", second), ("labels", labels)):
-        write(data / "downstream" / "SNLI" / f"{column}.dev", lines)
-    columns = zip(first, second, labels, strict=True)
-    rows = [(two.split(), one.split(), label) for one, two, label in columns]
-    rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
-    dev = named(data, "SNLI").data.dev
-    assert dev.columns[0] == [" ".join(one) or "." for _, one, _ in rows]
-    assert dev.columns[1] == [" ".join(two) or "." for two, _, _ in rows]
-    assert [SNLI_LABELS[label] for label in dev.labels] == [label for *_, label in rows]
-
-
 def drop_line(path: Path) -> None:
     write(path, path.read_text().splitlines()[:-1])
 
