@@ -17,6 +17,7 @@ _HIGH_RATE = 1e-3  # of AdamW, above which pretrained weights are spoilt
 _FEW_STEPS = 20
 _MUCH = 0.1  # the share of documents from which it is worth telling
 _PRETRAINED = "pretrained_transformer"
+_WITH_TOKENS = (_PRETRAINED, "token_embedding_bag", "classification_pooler")
 
 
 def of_settings(
@@ -53,7 +54,12 @@ def of_settings(
 
 
 def _pretrained(values: Mapping[str, Any]) -> bool:
-    types = (value for path, value in values.items() if path.endswith(".type"))
+    """Return whether a pretrained transformer is trained; tokenizers of one may serve a table."""
+    types = [
+        value
+        for path, value in values.items()
+        if path.startswith("model.") and path.endswith(".type")
+    ]
     return any(isinstance(one, str) and one.startswith(_PRETRAINED) for one in types)
 
 
@@ -63,7 +69,7 @@ def _of_transformers(values: Mapping[str, Any]) -> Iterator[str]:
     for path, value in values.items():
         parent, _, key = path.rpartition(".")
         kind = values.get(f"{parent}.type")
-        if key == "model_name" and isinstance(kind, str) and kind.startswith(_PRETRAINED):
+        if key == "model_name" and isinstance(kind, str) and kind.startswith(_WITH_TOKENS):
             names.setdefault(str(value), parent)
     if len(names) > 1:
         told = ", ".join(f"{parent} has '{name}'" for name, parent in names.items())
