@@ -14,6 +14,7 @@ NAMES = [(base, name) for base in COMPONENTS if may_be_taken(base) for name in C
 _LIKE = {
     "DataLoader": "allennlp.data.data_loaders SimpleDataLoader from_dataset_reader",
     "DatasetReader": "allennlp.data.dataset_readers TextClassificationJsonReader",
+    "Vocabulary": "allennlp.data Vocabulary",
     "TokenIndexer": "allennlp.data.token_indexers SingleIdTokenIndexer",
     "Tokenizer": "allennlp.data.tokenizers WhitespaceTokenizer",
     "Model": "allennlp.models BasicClassifier",

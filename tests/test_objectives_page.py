@@ -23,7 +23,7 @@ def test_every_registered_objective_is_listed() -> None:
 def test_every_recipe_is_listed() -> None:
     """Here, or on the page of RECLAIM."""
     reclaim = (ROOT / "docs" / "RECLAIM.md").read_text()
-    listed = set(re.findall(r"`([a-z_]+)`", PAGE + reclaim))
+    listed = set(re.findall(r"`([a-z_0-9]+)`", PAGE + reclaim))
     recipes = {name.rpartition("/")[2] for name in recipe_names() if "ablations" not in name}
     assert recipes - listed == set()
 

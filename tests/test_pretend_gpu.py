@@ -32,8 +32,8 @@ WAITS_AND_LAUNCHES: dict[str, tuple[int, int, int, int]] = {
     "momentum": (0, 0, 0, 387),
     "cross-batch memory": (0, 0, 0, 319),
     "SCD": (0, 0, 0, 583),
-    "RECLAIM": (0, 0, 0, 414),
-    "RECLAIM, large bank": (0, 0, 0, 424),
+    "RECLAIM": (0, 0, 0, 428),
+    "RECLAIM, large bank": (0, 0, 0, 438),
 }
 
 

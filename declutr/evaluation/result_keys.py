@@ -41,7 +41,8 @@ def data_digest(task: Task) -> str:
     Paths are left out, so that a data folder may be moved. The protocol is left out because a key
     has it in an entry of its own. A task whose attributes change when it is scored names them, with
     their initial values, in a dictionary `before_scoring`; the digest then uses these initial
-    values.
+    values. Fields of data classes with `metadata={"derived": True}` follow from the others and are
+    left out.
     """
     digest = hashlib.sha256()
     _feed(digest, task.sentences(), set())
@@ -71,7 +72,8 @@ def _feed(digest: Any, value: Any, inside: set[int]) -> None:
     elif isinstance(value, Iterable):  # lists, tuples, arrays of objects
         elements = list(value)
     elif dataclasses.is_dataclass(value):
-        elements = [{f.name: getattr(value, f.name) for f in dataclasses.fields(value)}]
+        stated = [f.name for f in dataclasses.fields(value) if not f.metadata.get("derived")]
+        elements = [{name: getattr(value, name) for name in stated}]
     else:
         elements = [getattr(value, "__dict__", None)]
     for element in elements:

@@ -21,6 +21,7 @@ from declutr.export.output_place import check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.static_export import (
     compare_static,
+    has_tokens,
     static_card,
     static_table,
     write_static_export,
@@ -122,6 +123,8 @@ def export_model(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."
         )
+    if table is not None and whiten and opened.whitening is not None:
+        notes.append("A text without tokens is 0 in the export, which is not its whitening.")
     record = training_record(place)
     beside = made_beside(folder)
     try:
@@ -136,6 +139,8 @@ def export_model(
             compared = [*reference_texts(), *own]
             if model is None or not model.plain_white_space:
                 compared = [normalize_whitespace(text) for text in compared]
+            if table is not None:
+                compared = [text for text in compared if has_tokens(table, text)]
             with Encoder(
                 place,
                 normalize=normalize or None,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from declutr.archives.static_folder import StaticTable, write_static
+from declutr.archives.static_folder import StaticTable, loaded_tokenizer, write_static
 from declutr.export.comparison import (
     Comparison,
     by_encoder,
@@ -52,8 +52,8 @@ def static_table(
     place : the path of the model, for messages.
     model : the model that was opened from there.
     normalize : whether to scale embeddings to length 1 even if the model does not.
-    whiten : whether to apply the whitening stored with the model, if there is one. It is a linear
-        map of means, and so of each vector. A text without tokens stays 0.
+    whiten : whether to apply the whitening stored with the model, if there is one. It is an affine
+        map of means, and so of each vector; but a text without tokens is 0 in the export.
 
     # Raises
 
@@ -87,6 +87,11 @@ def static_table(
         table = table.with_vectors(model.whitening.transform(table.vectors).astype(np.float32))
     table.normalizes = table.normalizes or normalize
     return table
+
+
+def has_tokens(table: StaticTable, text: str) -> bool:
+    """Return whether a text has any tokens; without, other tools and a whitening do not agree."""
+    return bool(loaded_tokenizer(table.tokenizer).encode(text, add_special_tokens=False).ids)
 
 
 def write_static_export(table: StaticTable, folder: Path, with_onnx: bool) -> None:

@@ -34,8 +34,9 @@ def test_a_difference_that_is_not_a_number_fails() -> None:
 
 @pytest.mark.slow
 def test_another_shape_fails(monkeypatch, exported) -> None:
-    monkeypatch.setattr(module, "_by_encoder", lambda *_: np.zeros((1, 3)))
-    for name in ("_by_transformers", "_by_sentence_transformers", "_by_onnxruntime"):
+    monkeypatch.setattr(module, "by_encoder", lambda *_: np.zeros((1, 3)))
+    others = ("_by_transformers", "by_sentence_transformers", "by_onnxruntime", "_tokenized")
+    for name in others:
         monkeypatch.setattr(module, name, lambda *_: np.full((1, 2), 2e-6))
     found = compare(exported.folder, None, ["a"], np.zeros((1, 2)), 1e-5)
     assert found.failed == ["declutr.Encoder"]

@@ -95,10 +95,20 @@ class ClassificationTask(Task):
         f1: bool = False,
     ) -> None:
         super().__init__(name, group, "accuracy")
-        self.read, self.combine = read, combine
-        self._protocol = protocol
+        # Digests of stored results have these names in them.
+        self._read, self._protocol, self._combine = read, protocol, combine
         self._sort_by, self._penalised, self._f1 = sort_by, penalised, f1
         self._data: LabelledText | None = None
+
+    @property
+    def read(self) -> Callable[[], LabelledText]:
+        """The function that reads the data."""
+        return self._read
+
+    @property
+    def combine(self) -> features.Combine | None:
+        """The function that makes features of the embeddings of pairs, or None."""
+        return self._combine
 
     def sentences(self) -> list[str]:
         return [text for part in self.data.parts for column in part.columns for text in column]
@@ -117,7 +127,7 @@ class ClassificationTask(Task):
     def data(self) -> LabelledText:
         """The data set in SentEval's order, read on first use."""
         if self._data is None:
-            data = self.read()
+            data = self._read()
             for part in ("train", "dev", "test"):
                 if getattr(data, part) is not None:
                     setattr(data, part, getattr(data, part).sorted(self._sort_by))
@@ -141,9 +151,9 @@ class ClassificationTask(Task):
             [text for part in self.data.parts for text in part.columns[number]]
             for number in range(len(self.data.train.columns))
         ]
-        if self.combine is None:
+        if self._combine is None:
             return features.sentence_features(columns[0], vectors)
-        return features.pair_features(columns[0], columns[1], self.combine, vectors)
+        return features.pair_features(columns[0], columns[1], self._combine, vectors)
 
 
 Parse = Callable[[str, Path, int], tuple[str, ...]]

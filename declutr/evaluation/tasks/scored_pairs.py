@@ -46,7 +46,7 @@ class ScoredPairs:
     second: list[str]
     gold: np.ndarray
     """The gold scores, `(n,)` float64, from 0 to 5."""
-    order: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list, metadata={"derived": True})
     """The numbers of the pairs in SentEval's order, on which the draws of batches depend.
 
     Pairs are sorted by the number of words of the first sentence, then of the second, then by

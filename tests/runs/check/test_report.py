@@ -133,7 +133,8 @@ def test_parts_that_do_not_fit_are_found(
 
 
 def test_a_step_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
-    other = {"model.model.seq2vec_encoder.embedding_dim": 48}  # the transformer is 32 wide
+    pooler = {"type": "cls_pooler", "embedding_dim": 48}  # the transformer is 32 wide
+    other = {"model.model.seq2vec_encoder": pooler}
     report = checked("cutoff_classifier", data, tmp_path, **other)
     assert any("A step with the largest batch failed" in one for one in report.warnings)
 
