@@ -5,7 +5,7 @@ model2vec are read as well.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,15 @@ class StaticTable:
     tokenizer : the tokenizer, of the `tokenizers` package, as the JSON that it writes.
     vectors : the table `(V, d)`, a vector for each token id.
     normalizes : whether embeddings are scaled to length 1.
+    prompts, default_prompt_name : texts that are put before texts, by name, and the name of the one
+        that is put before those without another.
     """
 
     tokenizer: str
     vectors: np.ndarray
     normalizes: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
 
     @property
     def dimension(self) -> int:
@@ -78,8 +82,13 @@ def read_static(place: Path) -> StaticTable:
     file = inside / TOKENIZER
     if not file.is_file():
         raise StaticFolderError(f"'{place}' has no {TOKENIZER}. Copy the whole folder anew.")
-    vectors = _vectors(inside / WEIGHTS)
-    table = StaticTable(file.read_text("utf-8"), vectors, _normalizes(place))
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise StaticFolderError(f"'{file}' is no UTF-8 text ({error}). Copy it anew.") from error
+    table = StaticTable(
+        text, _vectors(inside / WEIGHTS), _normalizes(place), *_prompts(place / SETTINGS)
+    )
     require_rows(table, str(place))
     return table
 
@@ -95,10 +104,20 @@ def require_rows(table: StaticTable, place: str) -> None:
 
 
 def loaded_tokenizer(text: str) -> Any:
-    """Return the tokenizer of a `tokenizer.json`, without truncation, padding or special tokens."""
+    """Return the tokenizer of a `tokenizer.json`, without truncation, padding or special tokens.
+
+    # Raises
+
+    `StaticFolderError` : the text is no such file.
+    """
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_str(text)
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # the library raises nothing more special
+        raise StaticFolderError(
+            f"The tokenizer.json cannot be read: {error}. Copy it anew."
+        ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -123,7 +142,8 @@ def write_static(table: StaticTable, folder: Path, dtype: str = "float32") -> No
         modules.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": _NORMALIZE})
         (folder / "1_Normalize").mkdir(exist_ok=True)
     _write_json(folder / MODULES, modules)
-    _write_json(folder / SETTINGS, {"prompts": {}, "similarity_fn_name": "cosine"})
+    prompts = {"prompts": table.prompts, "default_prompt_name": table.default_prompt_name}
+    _write_json(folder / SETTINGS, {**prompts, "similarity_fn_name": "cosine"})
     write_tokenizer(table, folder)
 
 
@@ -193,15 +213,25 @@ def _normalizes(place: Path) -> bool:
     return bool(read_bounded_json(place / CONFIG).get("normalize"))
 
 
+def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
+    """Return the prompts of a settings file of sentence-transformers, and the default's name."""
+    if not file.is_file():
+        return {}, None
+    try:
+        content = read_bounded_json(file)
+        named = (content.get("prompts") or {}).items()
+        prompts = {str(name): str(text or "") for name, text in named}
+        default = content.get("default_prompt_name")
+    except (JSONError, AttributeError) as error:
+        raise StaticFolderError(f"'{file}' holds no settings: {error}. Copy it anew.") from error
+    if default is not None and default not in (*prompts, "query", "document"):
+        raise StaticFolderError(f"'{file}' has the default prompt {default!r}, which is not there.")
+    return prompts, default
+
+
 def _vectors(file: Path) -> np.ndarray:
     """Return the table in a file of weights, with the mapping and the weights of model2vec."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        tensors = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise StaticFolderError(f"'{file}' cannot be read: {error}. Copy it anew.") from error
+    tensors = _tensors(file)
     table = next((tensors[name] for name in _NAMES if name in tensors), None)
     if table is None or table.ndim != 2:
         raise StaticFolderError(
@@ -212,10 +242,35 @@ def _vectors(file: Path) -> np.ndarray:
     if _SCALE in tensors:
         vectors *= tensors[_SCALE]
     if "mapping" in tensors:
-        vectors = vectors[tensors["mapping"]]
+        mapping = tensors["mapping"]
+        if len(mapping) and not 0 <= mapping.min() <= mapping.max() < len(vectors):
+            raise StaticFolderError(
+                f"'{file}' maps tokens to rows {mapping.min()} to {mapping.max()}, of a table of "
+                f"{len(vectors)}. Copy it anew."
+            )
+        vectors = vectors[mapping]
     if "weights" in tensors:
+        if tensors["weights"].shape != (len(vectors),):
+            raise StaticFolderError(
+                f"'{file}' has {len(tensors['weights'])} weights of {len(vectors)} tokens. Copy it "
+                "anew."
+            )
         vectors *= tensors["weights"].astype(np.float32)[:, None]
     return vectors
+
+
+def _tensors(file: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(file)
+    except TypeError:  # numpy has no bfloat16
+        from safetensors.torch import load_file as load_torch_file
+
+        return {name: value.float().numpy() for name, value in load_torch_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise StaticFolderError(f"'{file}' cannot be read: {error}. Copy it anew.") from error
 
 
 def _stored(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,7 @@ class StaticVectors(Command):
     def run(self, args: argparse.Namespace) -> None:
         from declutr.archives.static_folder import StaticFolderError, write_static
         from declutr.corpus.text_files import SourceError
+        from declutr.export.output_place import made_beside, move
         from declutr.inference import EncoderError
         from declutr.system.files import use_umask
 
@@ -76,8 +78,13 @@ class StaticVectors(Command):
         with told_to_user(*errors):
             folder = _checked_place(Path(args.output), args.overwrite)
             table = _MAKERS[args.method](args)
-            write_static(table, folder, args.dtype)
-            use_umask([folder, *folder.rglob("*")])
+            beside = made_beside(folder)
+            try:
+                write_static(table, beside, args.dtype)
+                use_umask([beside, *beside.rglob("*")])
+                move(beside, folder)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
         rows, width = table.vectors.shape
         print(f"{rows:,} vectors of {width} dimensions in {folder}.")
         print(f"Train it: TRANSFORMER_MODEL={folder} declutr train static_declutr ...")
@@ -190,12 +197,16 @@ def _distilled(args: argparse.Namespace) -> StaticTable:
     tokenizer: Any = getattr(model, "tokenizer", None)
     if tokenizer is None:
         tokenizer = getattr(getattr(model, "codec", None), "_tokenizer", None)
+    if isinstance(tokenizer, str):
+        raise ConfigurationError(
+            f"'{place}' is a static encoder itself. Expected a sentence encoder to distil."
+        )
     _require_fast(tokenizer, place)
 
     def embed(tokens: list[np.ndarray]) -> np.ndarray:
         starts = range(0, len(tokens), 256)
         bar = tqdm(starts, desc="embedding tokens", unit=" batches", disable=None)
-        return np.concatenate([model.embed(tokens[at : at + 256]).numpy() for at in bar])
+        return np.concatenate([model.embed(tokens[at : at + 256]).cpu().numpy() for at in bar])
 
     text = tokenizer.backend_tokenizer.to_str()
     return table_of_encoder(embed, text, args.dimension or 256)

@@ -134,7 +134,7 @@ class RowIndex:
         """Turn errors of SQLite into `StoreError`; a damaged database is removed."""
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             raise StoreError(f"'{self._file}' cannot be read or written: {error}.") from error
         except sqlite3.DatabaseError as error:
             self.remove()

@@ -100,4 +100,13 @@ class EmbeddingStore:
         return self.folder / f"{digest[:32]}-{_LAYOUT}"
 
     def _places(self) -> list[Path]:
-        return [file.parent for file in self.folder.glob(f"*/{_ABOUT}")]
+        """Return the folders of encoders, and none that anything else made."""
+        found = []
+        for file in self.folder.glob(f"*/{_ABOUT}"):
+            try:
+                fingerprint = json.loads(file.read_text("utf-8"))["fingerprint"]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if isinstance(fingerprint, str) and self._place(fingerprint) == file.parent:
+                found.append(file.parent)
+        return found

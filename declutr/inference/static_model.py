@@ -13,7 +13,7 @@ from declutr.archives.static_folder import StaticFolderError, read_static
 from declutr.archives.word_ids import WordIds
 from declutr.inference import EncoderError
 from declutr.inference.fingerprints import model_fingerprint
-from declutr.inference.text_model import TextModel
+from declutr.inference.text_model import Prompts, TextModel
 from declutr.system import raised_as
 
 
@@ -24,7 +24,8 @@ class StaticModel(TextModel):
 
     place : a folder of `declutr static-vectors`, `declutr export`, sentence-transformers
         (`StaticEmbedding`) or model2vec.
-    device : the CPU, where it computes; another raises `EncoderError`.
+    device : not used: it computes on the CPU, where looking vectors up takes less time than a copy
+        of the texts to a GPU.
 
     # Raises
 
@@ -34,14 +35,10 @@ class StaticModel(TextModel):
     only_float32 = True
 
     def __init__(self, place: str, *, device: torch.device) -> None:
-        if device.type != "cpu":
-            raise EncoderError(
-                f"'{place}' is a static encoder, which embeds on the CPU, got device {device}. "
-                "Looking vectors up takes less time there than a copy to a GPU: leave device out."
-            )
         with raised_as(EncoderError, StaticFolderError):
             table = read_static(Path(place))
-        self.device = device
+        self.device = torch.device("cpu")
+        self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.vectors = table.vectors
         self.dimension, self.normalizes = table.dimension, table.normalizes
         self.tokenizer = table.tokenizer

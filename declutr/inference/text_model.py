@@ -123,7 +123,7 @@ class TextModel(ABC):
     """
 
     device: torch.device
-    """The device of the model."""
+    """The device of the model, which may be the CPU although another was asked for."""
 
     dimension: int
     """The width d of the embeddings."""

@@ -65,7 +65,10 @@ class Cooccurrences:
         # A quarter of the room is made at a time: each time costs a pass over all pairs.
         keep = int(0.75 * self.most_pairs)
         threshold = np.partition(data, len(data) - keep)[len(data) - keep]
-        rare = data <= threshold
+        rare = data < threshold
+        # Of those at the threshold, as many as there is no room for; the last rows lose first.
+        ties = np.flatnonzero(data == threshold)
+        rare[ties[len(ties) - max(0, len(data) - int(rare.sum()) - keep) :]] = True
         self.dropped += float(data[rare].sum())
         data[rare] = 0
         self.counts.eliminate_zeros()

@@ -9,6 +9,7 @@
 local glue = import "glue.libsonnet";
 
 (import "../base.libsonnet") {
+    default_transformer:: "bert-base-uncased",  // of the paper's tables
     task:: "sst-2",  // of the reader "glue"
     // All rows of the training file, those that label_fraction leaves out too. More do no harm, but
     // each takes two vectors of memory.

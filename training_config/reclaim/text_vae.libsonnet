@@ -101,8 +101,10 @@ local corpora = {
         objective: {
             type: "reclaim",
             instances: settings.instances,
-            num_negatives: 100,
             candidates: settings.contrast,
+            // Vanilla CL: all others of the batch, and a critic without the Lipschitz constraint.
+            num_negatives: if settings.contrast == "batch" then null else 100,
+            lipschitz: settings.contrast != "batch",
         },
         model: settings.vae,
     },

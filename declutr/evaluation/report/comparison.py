@@ -35,6 +35,10 @@ GROUPS = {
 HIDDEN = ("map",)
 """Groups of tasks that only pictures show."""
 
+UNTESTED = ("geometry", "clustering")
+"""Groups whose differences are not tested: higher geometry is not better, and the items of
+clustering are draws of the same texts, whose differences say nothing of other texts."""
+
 WITHOUT_AVERAGE = ("retrieval", "extra", "pairs", "clustering", "few-shot", "knn")
 """Groups of tasks that no average of a paper has; a report gives the mean of each."""
 
@@ -175,8 +179,8 @@ class Comparison:
     def difference(self, encoder: str, task: str) -> Difference | None:
         """Return the main score minus that of the first encoder, with a paired interval.
 
-        The result is None if one of them has no score, or if they were computed on different test
-        items.
+        Clustering has no interval, see `UNTESTED`. The result is None if one of them has no score,
+        or if they were computed on different test items.
 
         # Parameters
 
@@ -188,7 +192,7 @@ class Comparison:
         value = self.value(encoder, task) - self.value(first, task)
         if not math.isfinite(value):
             return None
-        if not self.resamples:
+        if not self.resamples or task in self.groups().get("clustering", ()):
             return Difference(value, None)
         ours, theirs = (self.drawn(e, task, self.main_name(task)) for e in (encoder, first))
         return Difference(value, percentiles(ours - theirs))

@@ -26,7 +26,7 @@ from scipy.stats import t as student
 
 from declutr.evaluation.bootstrap import Interval, percentiles
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
-from declutr.evaluation.report.comparison import Comparison
+from declutr.evaluation.report.comparison import UNTESTED, Comparison
 from declutr.evaluation.report.truncated_encoders import WHOLE
 
 LEVEL = 0.05
@@ -98,8 +98,8 @@ class Scored:
         parts = [(float(seeds.var(ddof=1)) / seeds.size, seeds.size) for seeds in several]
         of_seeds = sum(part for part, _ in parts)
         error = math.sqrt(float(np.nanvar(drawn, ddof=1)) + of_seeds)
-        if error == 0:
-            return value, Interval(value, value), float(value == 0)
+        if error == 0:  # of one item, or as much on each: nothing can be told of others
+            return value, Interval(value, value), 1.0
         weight = sum(part**2 / (n - 1) for part, n in parts)
         freedom = error**4 / weight if weight else math.inf
         p = float(2 * student.sf(abs(value) / error, freedom))
@@ -121,8 +121,8 @@ class Pairs:
 def pairs(comparison: Comparison, definitions: Sequence[Definition] = TESTED) -> Pairs:
     """Test every pair of contestants on every task's main score and on every average.
 
-    Pairs that lack a score, or were scored on other test items, are left out, and so are geometry,
-    whose scores are not better if higher.
+    Pairs that lack a score, or were scored on other test items, are left out, and so are the groups
+    `UNTESTED`.
 
     # Parameters
 
@@ -135,7 +135,7 @@ def pairs(comparison: Comparison, definitions: Sequence[Definition] = TESTED) ->
     tasks = [
         Definition(task, ({task: comparison.main_name(task)},))
         for group, names in comparison.groups().items()
-        if group != "geometry"
+        if group not in UNTESTED
         for task in names
     ]
     members = [

@@ -169,8 +169,8 @@ def differences(report: Contents) -> str:
     first = text(report.whole.encoders[0])
     about = (
         f"The main score less that of {first}, with the 95 % interval of the "
-        "difference, both on the same drawn items. Bold: it leaves out zero. Of twenty rows "
-        "without any difference, one may do so by chance. Of uniformity, less is better."
+        "difference, both on the same drawn items. Bold: it leaves out zero. Without any real "
+        "difference, about one row in twenty would still be bold. Of uniformity, less is better."
     )
     shown = _of_differences(report, "task", report.whole.shown(), report.differences)
     return section(f"Differences from {first}", about, shown)

@@ -175,7 +175,10 @@ def _texts(about: Description, key: str, path: Path) -> dict[str, str]:
     for row in about.rows(path, needed):
         if row.label(name) in found:
             row.refuse(name, "an identifier of its own, which no row before it has")
-        before, whole = words(str(row.values.get(title) or "")), words(row.text(text))
+        before = words(str(row.values.get(title) or ""))
+        # A document may be blank, as some of published sets are: it is among those that are ranked.
+        blank = key == "documents" and not str(row.values.get(text) or "").strip()
+        whole = "" if blank else words(row.text(text))
         if title in (name, text, None) or before == "." or whole.startswith(before):
             before = ""
         found[row.label(name)] = words(f"{before} {whole}")

@@ -1,5 +1,6 @@
 """Labelled texts of one's own: classification, few-shot, nearest neighbours and clustering."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,7 @@ def _part(
 
 
 def _by_number(label: str) -> tuple[bool, float, str]:
-    number = label.lstrip("-").isdecimal()
+    number = re.fullmatch(r"-?\d{1,300}", label) is not None
     return not number, int(label) if number else 0, label
 
 

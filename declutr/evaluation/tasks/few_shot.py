@@ -63,9 +63,21 @@ class FewShot(LabelledVectors):
         if max(np.bincount(data.train.labels)) < 2:
             raise BrokenData(f"{self.kind}: expected a class of two texts or more.")
 
+        split = self._split_of(data)
+        labels = np.array(split.pool.labels)[split.pool_rows]
+        if len(np.unique(labels)) < 2:
+            raise BrokenData(
+                f"{self.kind}: half of the texts, which draws are from, have one class alone. "
+                "Expected two classes of two texts or more, or a test file."
+            )
+
     @cached_property
     def _split(self) -> _Split:
-        train, test = self.data.train, self.data.test
+        return self._split_of(self.data)
+
+    @staticmethod
+    def _split_of(data: LabelledText) -> _Split:
+        train, test = data.train, data.test
         if test is not None:
             return _Split(train, np.arange(len(train)), test, np.arange(len(test)))
         halves = StratifiedKFold(2, shuffle=True, random_state=NESTED_SEED)

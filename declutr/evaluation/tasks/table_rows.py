@@ -77,7 +77,7 @@ class TableRow:
         value = self.values[column]
         try:
             found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = math.nan
         if not math.isfinite(found):
             self.refuse(column, "a number, such as 3.5")

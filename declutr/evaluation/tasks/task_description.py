@@ -9,7 +9,6 @@
 }
 """
 
-import codecs
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,8 +72,8 @@ class Description:
             raise self.wrong("delimiter", f"one character, or one of {', '.join(DELIMITERS)}")
         encoding = self.of_kind("encoding", str, None)
         try:
-            codecs.lookup(encoding or "utf-8")
-        except LookupError:
+            "a".encode(encoding or "utf-8")  # refuses what is no encoding of text, too
+        except (LookupError, ValueError):
             raise self.wrong("encoding", "the name of an encoding, such as latin-1") from None
         return Layout(
             None if delimiter is None else DELIMITERS.get(delimiter, delimiter),
@@ -170,6 +169,8 @@ def read_description(path: Path) -> Description:
     text = read_text(path, latin_1=False)
     try:
         keys = json.loads(text)
+    except RecursionError:
+        raise BrokenData(f"{path}: nested too deeply; expected an object of a few keys.") from None
     except ValueError as error:
         where = f"line {getattr(error, 'lineno', 1)}: {getattr(error, 'msg', error)}"
         raise BrokenData(

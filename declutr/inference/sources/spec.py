@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from declutr.archives import ARCHIVE, Kind, NoModel, kind_of, named_as_archive
+from declutr.archives.static_folder import is_static
 from declutr.inference.sources.source import EncoderError
 
 FORMS = """\
@@ -136,6 +137,8 @@ def _kind_of(place: Path) -> str:
     """Return the kind of encoder that a file or folder holds."""
     if place.is_file() and place.suffix in _VECTOR_FILES and not named_as_archive(place):
         return "words"
+    if is_static(place):
+        return "archive"
     try:
         return _KINDS[kind_of(place)]
     except NoModel as error:

@@ -1,5 +1,6 @@
 """Named encoders of trained models and transformers, by `Encoder` or sentence-transformers."""
 
+import math
 import os
 import tarfile
 from pathlib import Path
@@ -144,8 +145,8 @@ class FromSentenceTransformers(NamedEncoder):
         self.parameters = sum(weight.numel() for weight in self._model.parameters())
         self.prompts = Prompts(dict(self._model.prompts or {}), self._model.default_prompt_name)
         self.prompt = self.prompts.chosen(None, prompt_name, place)
-        if max_length and self._model.max_seq_length:
-            self._model.max_seq_length = min(max_length, self._model.max_seq_length)
+        if max_length and self._max_length:
+            self._model.max_seq_length = min(max_length, self._max_length)
         self._content = model_fingerprint(place, revision)
         # The package runs the Python code of a folder without asking, so the fingerprint covers it.
         self._code = code_fingerprint(Path(place))
@@ -168,11 +169,17 @@ class FromSentenceTransformers(NamedEncoder):
             "kind": "sentence-transformers",
             "place": self._place,
             "pooling": "its own",
-            "max_length": self._model.max_seq_length,
+            "max_length": self._max_length,
             "content": self._content,
             **({"code": self._code} if self._code else {}),
             **({} if self.prompt is None else {"prompt": self.prompt}),
         }
+
+    @property
+    def _max_length(self) -> int | None:
+        """The largest number of tokens of a text; None for no limit, which is infinite there."""
+        length = self._model.max_seq_length
+        return length if length and math.isfinite(length) else None
 
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": self._truncated}
