@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from allennlp.commands.subcommand import Subcommand
@@ -63,6 +64,8 @@ the tasks that all have. With one folder, it writes its report again, with other
         hints = []
         if found.left_out:
             hints.append(f"{len(found.left_out)} groups of results are not comparable; see below.")
+            for folder, why in sorted({(str(folder), why) for folder, _, _, why in found.left_out}):
+                print(f"Not comparable, left out: {folder} ({why})", file=sys.stderr)
         if len(found.versions) > 1:
             hints.append(f"Results of several releases of declutr: {', '.join(found.versions)}.")
         data = ", ".join(map(str, args.folders))

@@ -142,7 +142,7 @@ def _places(args: argparse.Namespace) -> list[Path]:
         return [model]
     if kind is not Kind.TRAINED:
         raise ConfigurationError(
-            f"'{model}' is an exported model or a static table, whose parts stay as they are. Whiten "
+            f"'{model}' is an exported model or a static table, which stays as it is. Whiten "
             "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
             "`declutr export ARCHIVE OUT`; or add --output FOLDER."
         )

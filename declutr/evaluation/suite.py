@@ -70,7 +70,11 @@ def all_tasks(
     `ValueError` : `data` is a folder above or below a data folder, or a description is wrong.
     """
     from declutr.evaluation.tasks.described_tasks import described_tasks
-    from declutr.evaluation.tasks.task_description import DESCRIPTION, descriptions
+    from declutr.evaluation.tasks.task_description import (
+        DESCRIPTION,
+        descriptions,
+        without_description,
+    )
 
     data = Path(data)
     tasks = _built_in(data, protocol)
@@ -78,6 +82,8 @@ def all_tasks(
         own = described_tasks(data, protocol, {task.name for task in tasks})
         parts = [data / name for name in LAYOUT if (data / name).is_dir()]
         published = any(not (part / DESCRIPTION).is_file() for part in parts)
+        for folder in without_description(data) if not published else ():
+            logger.warning("'%s' has no %s, and is left out.", folder, DESCRIPTION)
         tasks = [*tasks, *own] if published else own
     else:
         require_data_folder(data)

@@ -92,6 +92,19 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(StaticFolderError, match=r"has no tokenizer.json"):
         read_static(tmp_path)
+    for tensors, message in (
+        ({"mapping": np.array([0, ROWS])}, f"rows 0 to {ROWS}, of a table of {ROWS}"),
+        ({"weights": np.ones(3)}, f"3 weights of {ROWS} tokens"),
+    ):
+        write_static(TABLE, tmp_path)
+        save_file({"embeddings": VECTORS, **tensors}, tmp_path / WEIGHTS)
+        with pytest.raises(StaticFolderError, match=message):
+            read_static(tmp_path)
+    for content, message in ((b"{", "tokenizer.json cannot be read"), (b"\xff", "no UTF-8 text")):
+        write_static(TABLE, tmp_path)
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with pytest.raises(StaticFolderError, match=message):
+            read_static(tmp_path)
     modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "../x"}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert not is_static(tmp_path)  # a folder outside

@@ -40,7 +40,11 @@ def test_the_least_recently_used_are_removed_first(tmp_path: Path) -> None:
     assert store.shrink(2 * size) >= 2 * size - 100
     assert len([*store.folder.glob("*/about.json")]) == 2
     assert store.rows("c").get(KEYS)[1].all() and not store.rows("b").get(KEYS)[1].any()
+    theirs = store.folder / "thesis"  # of something else, with a file of that name
+    theirs.mkdir()
+    (theirs / "about.json").write_text('{"fingerprint": "other"}')
     store.shrink(0)
+    assert (theirs / "about.json").exists()
     assert held.get(KEYS)[1].all()
 
 

@@ -185,3 +185,29 @@ def test_a_pooler_that_no_table_has_is_not_exported(
     model.model._seq2vec_encoder = torch.nn.Identity()
     with pytest.raises(ExportError, match="pools token vectors by Identity"):
         static_export.static_table("run", model, normalize=False, whiten=True)
+
+
+def test_it_computes_on_the_cpu_whatever_is_asked_for(folder: Path) -> None:
+    from declutr.inference.static_model import StaticModel
+
+    model = StaticModel(str(folder), device=torch.device("cuda:0"))
+    assert model.device.type == "cpu"
+    assert np.allclose(model.embed_texts(TEXTS, ""), naive(TEXTS), atol=1e-6)
+
+
+def test_prompts_of_a_folder_are_used_and_written_back(folder: Path, tmp_path: Path) -> None:
+    table = read_static(folder)
+    table.prompts, table.default_prompt_name = {"query": "sano: "}, "query"
+    write_static(table, tmp_path)
+    expected = naive(["sano: " + text for text in TEXTS])
+    assert np.allclose(Encoder(tmp_path)(TEXTS), expected, atol=1e-6)
+    again = read_static(tmp_path)
+    assert (again.prompts, again.default_prompt_name) == ({"query": "sano: "}, "query")
+
+
+def test_evaluations_open_it_without_sentence_transformers(folder: Path) -> None:
+    from declutr.inference.sources import open_encoder
+
+    encoder = open_encoder(f"{folder}?normalize=true")
+    assert encoder.settings()["kind"] == "static encoder"
+    assert np.allclose(np.linalg.norm(encoder.embed(["kalo mitu"]), axis=1), 1)

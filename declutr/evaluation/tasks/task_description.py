@@ -193,6 +193,20 @@ def read_description(path: Path) -> Description:
     return found
 
 
+def without_description(place: Path) -> list[Path]:
+    """Return the folders in a folder of tasks that hold files, and no description."""
+    if (place / DESCRIPTION).is_file():
+        return []
+    return [
+        folder
+        for folder in sorted(place.iterdir())
+        if folder.is_dir()
+        and not folder.name.startswith(".")
+        and not (folder / DESCRIPTION).is_file()
+        and any(file.is_file() for file in folder.iterdir())
+    ]
+
+
 def descriptions(place: Path) -> Iterator[Path]:
     """Yield the description in a folder, or else those in the folders that it holds.
 
