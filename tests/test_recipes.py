@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader
+from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 from allennlp.training import NoOpTrainer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
@@ -184,6 +186,7 @@ def test_recipe_trains_resumes_and_embeds(
     if config["dataset_reader"]["type"] == "text_lines":
         assert_writes_the_same(whole, killed)
     if not isinstance(model, DeCLUTR):  # of a task, and no encoder
+        assert_predicts(whole, config["validation_data_path"] or config["train_data_path"])
         return
     record = json.loads((whole / "run.json").read_text())
     assert EPOCHS * record["batches_per_epoch"] >= 20
@@ -199,6 +202,18 @@ def assert_writes_the_same(*runs: Path) -> None:
     request = {"from": "ka lo mi tu", "to": "re sa no", "steps": 3, "temperature": 1, "seed": 2}
     one, other = (Predictor.from_path(str(run)).predict_json(dict(request)) for run in runs)
     assert one == other and len(one["texts"]) == 3 and "@" not in "".join(one["texts"])
+
+
+def assert_predicts(run: Path, data: str) -> None:
+    """The archive of a task model gives an output for each row, as `allennlp predict` has it."""
+    predictor = Predictor.from_archive(load_archive(run / "model.tar.gz"))
+    reader = predictor._dataset_reader
+    instances = list(islice(reader.read(data), 3))
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    outputs = predictor.predict_batch_instance(instances)
+    assert len(outputs) == 3 and all(outputs)
+    json.dumps(outputs)
 
 
 def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.ndarray:
