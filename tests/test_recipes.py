@@ -295,8 +295,9 @@ def test_settings_of_text_vaes(tmp_path: Path) -> None:
     assert vae["model"].pop("posterior") == {"type": "gaussian"}
     assert vae["trainer"]["optimizer"].pop("parameter_groups") is None and vae == implicit
     in_batch = config("text_ivae_in_batch")
-    assert in_batch["model"]["objective"].pop("candidates") == "batch"
-    assert bank["model"]["objective"].pop("candidates") == "bank" and in_batch == bank
+    keys = ("candidates", "num_negatives", "lipschitz")
+    own = [[one["model"]["objective"].pop(key) for key in keys] for one in (in_batch, bank)]
+    assert own == [["batch", None, False], ["bank", 100, True]] and in_batch == bank
     assert config("reclaim_text_ivae", 'contrast:: "batch"') == config("text_ivae_in_batch")
     yelp = config("text_vae_beta", 'corpus:: "yelp"')
     assert yelp["model"]["kl_weight"] == 0.4 and yelp["dataset_reader"]["labelled"]

@@ -30,7 +30,7 @@ def transformers_of(params: Params) -> set[str]:
         ("declutr_base", "roberta-base"),
         ("scd", "bert-base-uncased"),
         ("scd_roberta", "roberta-base"),
-        ("reclaim", "distilroberta-base"),
+        ("reclaim", "bert-base-uncased"),
     ],
 )
 def test_without_the_variable_a_recipe_starts_from_its_own_transformer(
