@@ -72,7 +72,7 @@ class Part:
 
     @cached_property
     def _moments(self) -> np.ndarray | None:
-        """What each item adds to the moments of `predicted` and `gold`, `(n, 5)`."""
+        """The terms that each item adds to the moments of `predicted` and `gold`, `(n, 5)`."""
         x, y = (standardised(self.items[name]) for name in ("predicted", "gold"))
         if x is None or y is None:
             return None

@@ -29,7 +29,7 @@ _LIBRARIES = ("torch", "numpy", "scikit-learn", "transformers", "sentence-transf
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a report is to have besides its tables.
+    """The files and the order that a report is to have besides its tables.
 
     # Parameters
 

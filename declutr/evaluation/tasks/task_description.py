@@ -43,7 +43,7 @@ OF_EACH = ("type", "name", "delimiter", "header", "quoted", "encoding")
 
 @dataclass(frozen=True)
 class Description:
-    """What a `task.json` says, checked for its keys; wrong values raise `BrokenData`."""
+    """The content of a `task.json`, checked for its keys; wrong values raise `BrokenData`."""
 
     path: Path
     keys: Mapping[str, Any]

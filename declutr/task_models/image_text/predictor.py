@@ -158,7 +158,7 @@ class ImageTextPredictor(Predictor):
 
 
 class _Searched:
-    """What is searched: images and captions, with what is said of each, and their features."""
+    """A collection that is searched: images and captions, their features, and what they say."""
 
     def __init__(
         self,

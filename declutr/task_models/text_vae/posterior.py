@@ -19,7 +19,7 @@ class Code(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """What q(z|x) costs, in nats.
+    """The cost of q(z|x) in nats.
 
     # Parameters
 
