@@ -41,6 +41,9 @@ _BASES_OF_PARTS = (
 )
 logger = logging.getLogger(__name__)
 
+_OWN = ("token_embedding_bag", "classification_pooler")
+"""The names of the parts of this package that take `load_weights` wherever they stand."""
+
 _WITHOUT_WEIGHTS = (
     "pretrained_transformer",
     "pretrained_transformer_mismatched",
@@ -215,8 +218,7 @@ def _replaced(
     if place is not None:
         new["model_name"] = place
         kind = short(value.get("type"))
-        own = ("token_embedding_bag", "classification_pooler")
-        if kind in own or (embedders and kind in _WITHOUT_WEIGHTS):
+        if kind in _OWN or (embedders and kind in _WITHOUT_WEIGHTS):
             new["load_weights"] = False
     if _is_part(value) and value["archive"] in archives:
         new["archive"] = archives[value["archive"]]

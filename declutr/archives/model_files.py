@@ -3,7 +3,7 @@
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from declutr.archives import JSONError, read_bounded_json
+from declutr.archives import MODULES, SETTINGS, JSONError, read_bounded_json
 
 
 class NotFollowed(ValueError):
@@ -88,3 +88,51 @@ class ModelFiles:
         raise NotFollowed(
             f"'{self.place}': modules.json names the folder {folder!r}, which is none inside."
         )
+
+
+def listed_modules(files: ModelFiles) -> list[tuple[str, str]] | None:
+    """Return class name and folder of each module of a sentence-transformers model, in order.
+
+    `None` without `modules.json`.
+
+    # Raises
+
+    `NotFollowed` : if the file is malformed, or names a folder outside.
+    """
+    listed = files.json(MODULES)
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise NotFollowed(f"'{files.place}': modules.json should hold a list of modules.")
+    return [
+        (
+            str(entry.get("type", "")).rpartition(".")[2] or str(entry),
+            files.inside(entry.get("path", "")),
+        )
+        for entry in listed
+    ]
+
+
+def read_prompts(files: ModelFiles) -> tuple[dict[str, str], str | None]:
+    """Return the prompts of a sentence-transformers model by name, and the default one's name.
+
+    # Raises
+
+    `NotFollowed` : if the settings are malformed, or the default is none of the prompts.
+    """
+    settings = files.settings(SETTINGS)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or any(
+        not isinstance(text, str) for text in prompts.values() if text is not None
+    ):
+        raise NotFollowed(
+            f"'{files.place}': the prompts in {SETTINGS} should be texts by their names."
+        )
+    # sentence-transformers defines the prompt names "query" and "document" in every model.
+    if default is not None and default not in (*prompts, "query", "document"):
+        raise NotFollowed(
+            f"'{files.place}': {SETTINGS} has the default_prompt_name {default!r}, which is none "
+            f"of its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it "
+            "there."
+        )
+    return {key: text or "" for key, text in prompts.items()}, default

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from declutr.archives import LENGTHS, MODULES, SETTINGS
-from declutr.archives.model_files import ModelFiles, NotFollowed
+from declutr.archives import LENGTHS, SETTINGS
+from declutr.archives.model_files import ModelFiles, NotFollowed, listed_modules, read_prompts
 
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -101,7 +101,7 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
     `NotFollowed` : if a module or a setting is not supported, or a file is malformed.
     """
     files = ModelFiles(place, revision)
-    listed = _listed(files)
+    listed = listed_modules(files)
     if listed is None:
         return ModuleList()
     modules = ModuleList()
@@ -118,7 +118,9 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
             modules.normalizes = True
         else:
             raise _not_ours(place, f"module {number}, {kind}")
-    _read_prompts(modules, files)
+    modules.prompts, modules.default_prompt_name = read_prompts(files)
+    similarity = files.settings(SETTINGS).get("similarity_fn_name")
+    modules.similarity = similarity if isinstance(similarity, str) else None
     return modules
 
 
@@ -134,24 +136,8 @@ def transformer_folder(place: str, revision: str | None = None) -> str:
 
     `NotFollowed` : if `modules.json` is malformed.
     """
-    listed = _listed(ModelFiles(place, revision))
+    listed = listed_modules(ModelFiles(place, revision))
     return listed[0][1] if listed else ""
-
-
-def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
-    """Return class name and folder of each module, in order; `None` without `modules.json`."""
-    listed = files.json(MODULES)
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise NotFollowed(f"'{files.place}': modules.json should hold a list of modules.")
-    return [
-        (
-            str(entry.get("type", "")).rpartition(".")[2] or str(entry),
-            files.inside(entry.get("path", "")),
-        )
-        for entry in listed
-    ]
 
 
 def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> None:
@@ -166,28 +152,6 @@ def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> No
         )
     modules.max_length = length
     modules.lower_case = bool(settings.get("do_lower_case"))
-
-
-def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
-    settings = files.settings(SETTINGS)
-    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if not isinstance(prompts, dict) or any(
-        not isinstance(text, str) for text in prompts.values() if text is not None
-    ):
-        raise NotFollowed(
-            f"'{files.place}': the prompts in {SETTINGS} should be texts by their names."
-        )
-    modules.prompts = {key: text or "" for key, text in prompts.items()}
-    # sentence-transformers defines the prompt names "query" and "document" in every model.
-    if default is not None and default not in (*prompts, "query", "document"):
-        raise NotFollowed(
-            f"'{files.place}': {SETTINGS} has the default_prompt_name {default!r}, which is none "
-            f"of its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it "
-            "there."
-        )
-    modules.default_prompt_name = default
-    similarity = settings.get("similarity_fn_name")
-    modules.similarity = similarity if isinstance(similarity, str) else None
 
 
 def _pooling(config: dict[str, Any], place: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from declutr.archives import CONFIG, MODULES, SETTINGS, JSONError, read_bounded_json
+from declutr.archives.model_files import ModelFiles, NotFollowed, listed_modules, read_prompts
+from declutr.system import raised_as
 
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
@@ -63,7 +65,7 @@ class StaticTable:
 
 def is_static(place: Path) -> bool:
     """Return whether a folder holds a static encoder, of this package or of the tools above."""
-    return place.is_dir() and _folder_of_table(place) is not None
+    return _folder_of_table(place) is not None
 
 
 def read_static(place: Path) -> StaticTable:
@@ -73,12 +75,13 @@ def read_static(place: Path) -> StaticTable:
 
     `StaticFolderError` : there is no static encoder, or its files do not belong together.
     """
-    inside = _folder_of_table(place)
-    if inside is None:
+    found = _folder_of_table(place)
+    if found is None:
         raise StaticFolderError(
             f"'{place}' holds no static encoder. Expected a folder of `declutr static-vectors`, of "
             f"sentence-transformers with a {_STATIC}, or of model2vec."
         )
+    inside, normalizes = found
     file = inside / TOKENIZER
     if not file.is_file():
         raise StaticFolderError(f"'{place}' has no {TOKENIZER}. Copy the whole folder anew.")
@@ -86,9 +89,9 @@ def read_static(place: Path) -> StaticTable:
         text = file.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise StaticFolderError(f"'{file}' is no UTF-8 text ({error}). Copy it anew.") from error
-    table = StaticTable(
-        text, _vectors(inside / WEIGHTS), _normalizes(place), *_prompts(place / SETTINGS)
-    )
+    with raised_as(StaticFolderError, NotFollowed):
+        prompts, default = read_prompts(ModelFiles(str(place)))
+    table = StaticTable(text, _vectors(inside / WEIGHTS), normalizes, prompts, default)
     require_rows(table, str(place))
     return table
 
@@ -190,43 +193,26 @@ def stored_shape(folder: Path) -> tuple[int, int]:
     return int(rows), int(width)
 
 
-def _folder_of_table(place: Path) -> Path | None:
-    """Return the folder that holds the table, of a folder with `modules.json` or of model2vec."""
-    try:
-        if (place / MODULES).is_file():
-            first, *others = read_bounded_json(place / MODULES)
-            kinds = [str(one["type"]).rpartition(".")[2] for one in (first, *others)]
-            known = kinds[0] == _STATIC and set(kinds[1:]) <= {"Normalize"}
-            inside = (place / str(first["path"])).resolve()
-            return inside if known and inside.is_relative_to(place.resolve()) else None
-        if (place / CONFIG).is_file():
-            config = read_bounded_json(place / CONFIG)
-            return place if config.get("model_type") == "model2vec" else None
-    except (JSONError, KeyError, TypeError, ValueError, AttributeError):
+def _folder_of_table(place: Path) -> tuple[Path, bool] | None:
+    """Return the folder inside `place` that holds the table, and whether embeddings are scaled.
+
+    `None` if `place` has neither the `modules.json` of a static encoder nor the files of model2vec.
+    """
+    if not place.is_dir():
         return None
-    return None
-
-
-def _normalizes(place: Path) -> bool:
-    if (place / MODULES).is_file():
-        return len(read_bounded_json(place / MODULES)) > 1
-    return bool(read_bounded_json(place / CONFIG).get("normalize"))
-
-
-def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
-    """Return the prompts of a settings file of sentence-transformers, and the default's name."""
-    if not file.is_file():
-        return {}, None
+    files = ModelFiles(str(place))
     try:
-        content = read_bounded_json(file)
-        named = (content.get("prompts") or {}).items()
-        prompts = {str(name): str(text or "") for name, text in named}
-        default = content.get("default_prompt_name")
-    except (JSONError, AttributeError) as error:
-        raise StaticFolderError(f"'{file}' holds no settings: {error}. Copy it anew.") from error
-    if default is not None and default not in (*prompts, "query", "document"):
-        raise StaticFolderError(f"'{file}' has the default prompt {default!r}, which is not there.")
-    return prompts, default
+        listed = listed_modules(files)
+        if listed is None:
+            config = files.settings(CONFIG)
+            found = place, bool(config.get("normalize"))
+            return found if config.get("model_type") == "model2vec" else None
+    except NotFollowed:
+        return None
+    kinds = [kind for kind, _ in listed]
+    if kinds[:1] != [_STATIC] or not set(kinds[1:]) <= {"Normalize"}:
+        return None
+    return place / listed[0][1], len(listed) > 1
 
 
 def _vectors(file: Path) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from declutr.archives import CONFIG
@@ -19,14 +20,8 @@ from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, missing_packages, write_onnx
 from declutr.export.output_place import check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
-from declutr.export.static_export import (
-    compare_static,
-    has_tokens,
-    static_card,
-    static_table,
-    write_static_export,
-)
-from declutr.export.training_record import add_scores, training_record
+from declutr.export.static_export import StaticExport, static_table
+from declutr.export.training_record import TrainingRecord, add_scores, training_record
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import not_told
@@ -113,34 +108,31 @@ def export_model(
     say(f"Reading {place}")
     with quiet():
         opened = open_text_model(place, device=torch.device("cpu"), trust=trust)
+        export: StaticExport | TransformerExport
         table = static_table(place, opened, normalize=normalize, whiten=whiten)
-        model = None
-        if table is None:
+        whitened = whiten and opened.whitening is not None
+        if table is not None:
+            export = StaticExport(table, whitened)
+        else:
             assert isinstance(opened, (TrainedModel, TransformerModel))
             model = exportable(place, opened, normalize=normalize, whiten=whiten)
-    if model is None or not model.plain_white_space:
+            export = TransformerExport(model)
+    if not export.plain_white_space:
         notes.append(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."
         )
-    if table is not None and whiten and opened.whitening is not None:
-        notes.append("A text without tokens is 0 in the export, which is not its whitening.")
+    notes += export.notes
     record = training_record(place)
     beside = made_beside(folder)
     try:
         with quiet(), not_told():  # Some reference texts are too long on purpose.
-            if table is not None:
-                say("Writing the table of token vectors")
-                write_static_export(table, beside, with_onnx)
-            else:
-                assert model is not None
-                _write_all(model, beside, with_onnx, say)
+            export.write(beside, with_onnx, say)
             say("Comparing")
             compared = [*reference_texts(), *own]
-            if model is None or not model.plain_white_space:
+            if not export.plain_white_space:
                 compared = [normalize_whitespace(text) for text in compared]
-            if table is not None:
-                compared = [text for text in compared if has_tokens(table, text)]
+            compared = export.comparable(compared)
             with Encoder(
                 place,
                 normalize=normalize or None,
@@ -153,18 +145,10 @@ def export_model(
         if scores is not None:
             add_scores(record, Path(scores), place, described)
         with not_told():
-            if model is None:
-                comparison = compare_static(beside, compared, expected, tolerance)
-            else:
-                comparison = compare(beside, model, compared, expected, tolerance)
+            comparison = export.compare(beside, compared, expected, tolerance)
         if comparison.failed:
-            whitened = opened.whitening is not None and whiten
             raise ExportDiffers(_differs(whitened, comparison), comparison)
-        if table is not None:
-            card = static_card(folder.name, table, comparison, with_onnx)
-        else:
-            assert model is not None
-            card = model_card(folder.name, model, record, comparison, with_onnx)
+        card = export.card(folder.name, record, comparison, with_onnx)
         (beside / "README.md").write_text(card, encoding="utf-8")
         use_umask([beside, *beside.rglob("*")])
         move(beside, folder)
@@ -173,17 +157,44 @@ def export_model(
     return Exported(folder, comparison, notes)
 
 
-def _write_all(
-    model: Exportable, folder: Path, with_onnx: bool, say: Callable[[str], None]
-) -> None:
-    """Write a transformer with its tokenizer and modules, and the ONNX model if it is wanted."""
-    say("Writing the transformer, its tokenizer and modules")
-    write_transformer(model, folder)
-    write_modules(model, folder)
-    model.transformer = _without_hooks(folder, model)
-    if with_onnx:
-        say("Writing the ONNX model")
-        write_onnx(model.graph(model.transformer.base_model), folder / FILE)
+class TransformerExport:
+    """The steps of an export that are those of a transformer; `StaticExport` has them for tables.
+
+    # Parameters
+
+    model : the model to export.
+    """
+
+    notes = ()
+
+    def __init__(self, model: Exportable) -> None:
+        self._model = model
+        self.plain_white_space = model.plain_white_space
+
+    def write(self, folder: Path, with_onnx: bool, say: Callable[[str], None]) -> None:
+        """Write the transformer, its tokenizer and modules, and an ONNX model if it is wanted."""
+        model = self._model
+        say("Writing the transformer, its tokenizer and modules")
+        write_transformer(model, folder)
+        write_modules(model, folder)
+        model.transformer = _without_hooks(folder, model)
+        if with_onnx:
+            say("Writing the ONNX model")
+            write_onnx(model.graph(model.transformer.base_model), folder / FILE)
+
+    def comparable(self, texts: list[str]) -> list[str]:
+        """Return the texts that all tools embed alike: all of them."""
+        return texts
+
+    def compare(
+        self, folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
+    ) -> Comparison:
+        """Embed texts with the export in each tool, and compare with given embeddings."""
+        return compare(folder, self._model, texts, expected, tolerance)
+
+    def card(self, name: str, record: TrainingRecord, found: Comparison, with_onnx: bool) -> str:
+        """Return the text of README.md."""
+        return model_card(name, self._model, record, found, with_onnx)
 
 
 def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:

@@ -1,6 +1,7 @@
 """The export of static encoders: a table of token vectors, as sentence-transformers has it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from declutr.export.comparison import (
 )
 from declutr.export.exportable import ExportError
 from declutr.export.onnx_model import FILE, write_onnx
+from declutr.export.training_record import TrainingRecord
 from declutr.inference.static_model import StaticModel
 from declutr.inference.text_model import TextModel
 from declutr.inference.trained_model import TrainedModel
@@ -60,7 +62,7 @@ def static_table(
     `ExportError` : if the model does not pool by the plain mean, or has a flow.
     """
     if isinstance(model, StaticModel):
-        table = StaticTable(model.tokenizer, model.vectors, model.normalizes)
+        table = model.table
     elif isinstance(model, TrainedModel) and isinstance(
         embedder := model.model._text_field_embedder, TokenEmbeddingBag
     ):
@@ -85,32 +87,51 @@ def static_table(
                 "(`declutr whiten`), or export it without (--no-whitening)."
             )
         table = table.with_vectors(model.whitening.transform(table.vectors).astype(np.float32))
-    table.normalizes = table.normalizes or normalize
-    return table
+    return replace(table, normalizes=table.normalizes or normalize)
 
 
-def has_tokens(table: StaticTable, text: str) -> bool:
-    """Return whether a text has any tokens; without, other tools and a whitening do not agree."""
-    return bool(loaded_tokenizer(table.tokenizer).encode(text, add_special_tokens=False).ids)
+class StaticExport:
+    """The steps of an export that are those of a table of token vectors.
 
+    # Parameters
 
-def write_static_export(table: StaticTable, folder: Path, with_onnx: bool) -> None:
-    """Write the files of sentence-transformers, and the ONNX model if it is wanted."""
-    write_static(table, folder)
-    if with_onnx:
-        write_onnx(StaticGraph(table), folder / FILE)
+    table : the tokenizer and the vectors.
+    whitened : whether a whitening is multiplied into the vectors.
+    """
 
+    plain_white_space = False
 
-def compare_static(
-    folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
-) -> Comparison:
-    """Embed texts with an exported table in each tool, and compare with given embeddings."""
-    ways = {
-        "declutr.Encoder": by_encoder,
-        "sentence-transformers": by_sentence_transformers,
-        "onnxruntime": lambda place, some: by_onnxruntime(place, tokenized(place, some, "np")),
-    }
-    return compare_ways(folder, ways, texts, expected, tolerance)
+    def __init__(self, table: StaticTable, whitened: bool) -> None:
+        self._table = table
+        said = "A text without tokens is 0 in the export, which is not its whitening."
+        self.notes = (said,) if whitened else ()
+
+    def write(self, folder: Path, with_onnx: bool, say: Callable[[str], None]) -> None:
+        """Write the files of sentence-transformers, and the ONNX model if it is wanted."""
+        say("Writing the table of token vectors")
+        write_static(self._table, folder)
+        if with_onnx:
+            write_onnx(StaticGraph(self._table), folder / FILE)
+
+    def comparable(self, texts: list[str]) -> list[str]:
+        """Return the texts that have tokens; of others, tools and a whitening do not agree."""
+        tokenizer = loaded_tokenizer(self._table.tokenizer)
+        return [text for text in texts if tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def compare(
+        self, folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
+    ) -> Comparison:
+        """Embed texts with the export in each tool, and compare with given embeddings."""
+        ways = {
+            "declutr.Encoder": by_encoder,
+            "sentence-transformers": by_sentence_transformers,
+            "onnxruntime": lambda place, some: by_onnxruntime(place, tokenized(place, some, "np")),
+        }
+        return compare_ways(folder, ways, texts, expected, tolerance)
+
+    def card(self, name: str, record: TrainingRecord, found: Comparison, with_onnx: bool) -> str:
+        """Return the text of README.md, in Markdown with a YAML header."""
+        return static_card(name, self._table, found, with_onnx)
 
 
 def static_card(name: str, table: StaticTable, comparison: Comparison, onnx: bool) -> str:

@@ -36,12 +36,11 @@ class StaticModel(TextModel):
 
     def __init__(self, place: str, *, device: torch.device) -> None:
         with raised_as(EncoderError, StaticFolderError):
-            table = read_static(Path(place))
+            self.table = table = read_static(Path(place))
         self.device = torch.device("cpu")
         self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.vectors = table.vectors
         self.dimension, self.normalizes = table.dimension, table.normalizes
-        self.tokenizer = table.tokenizer
         self._ids = WordIds(table.tokenizer)
         self._content = model_fingerprint(place)
         self.linear_part = torch.nn.Module()

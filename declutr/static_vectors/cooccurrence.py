@@ -85,13 +85,11 @@ def ppmi(
     """
     rows = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
     columns = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() ** smoothing
-    total, smoothed = rows.sum(), columns.sum()
     found = counts.tocoo()
-    expected = rows[found.row] * (columns[found.col] / smoothed)
+    expected = rows[found.row] * (columns[found.col] / columns.sum())
     values = np.log(found.data / expected) - np.log(shift)
     kept = values > 0
     places = found.row[kept], found.col[kept]
-    assert total >= 0
     return sparse.csr_matrix((values[kept].astype(np.float32), places), shape=counts.shape)
 
 

@@ -11,6 +11,7 @@ from declutr.archives.static_folder import StaticTable, loaded_tokenizer
 from declutr.static_vectors.cooccurrence import Cooccurrences, ppmi, singular_vectors
 from declutr.static_vectors.tokenizers import UNKNOWN, Texts, trained_word_pieces
 from declutr.static_vectors.weighting import (
+    SIF_A,
     principal_components,
     sif_weights,
     without_common_components,
@@ -34,7 +35,7 @@ def table_of_texts(
     vocabulary: int = 30_000,
     dimension: int = 256,
     window: int = 5,
-    sif_a: float | None = 1e-3,
+    sif_a: float | None = SIF_A,
     components: int = 0,
     most_pairs: int = 50_000_000,
     seed: int = 0,
@@ -119,7 +120,7 @@ def table_of_words(words: list[str], vectors: np.ndarray) -> StaticTable:
         tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens([AddedToken(UNKNOWN, special=True)])
-    table = np.concatenate([np.zeros((1, vectors.shape[1])), vectors]).astype(np.float32)
+    table = np.vstack([np.zeros_like(vectors[:1]), vectors]).astype(np.float32, copy=False)
     return StaticTable(tokenizer.to_str(), table)
 
 

@@ -58,19 +58,23 @@ def trained_word_pieces(texts: Texts, vocabulary: int = 30_000) -> str:
 
 def _untrained(tokenizer: Any) -> Any:
     """Give a tokenizer the normalisation and the splitting of BERT, and return it."""
-    from tokenizers import decoders, normalizers, pre_tokenizers
+    from tokenizers import decoders, pre_tokenizers
 
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=_PREFIX)
     return tokenizer
 
 
-def _characters(texts: Iterable[str], most: int) -> list[str]:
-    """Return the most frequent characters of normalised texts, sorted; white space is none."""
+def _normalizer() -> Any:
     from tokenizers import normalizers
 
-    normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    return normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+
+
+def _characters(texts: Iterable[str], most: int) -> list[str]:
+    """Return the most frequent characters of normalised texts, sorted; white space is none."""
+    normalizer = _normalizer()
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(normalizer.normalize_str(text))

@@ -6,8 +6,7 @@ its tokens' vectors, so that a change of the table is that change of all embeddi
 
 import numpy as np
 
-SIF_A = 1e-3
-"""The constant a of SIF weights in the experiments of Arora et al. (2017)."""
+from declutr.inference.sources.word_vectors import SIF_A
 
 
 def sif_weights(counts: np.ndarray, a: float = SIF_A) -> np.ndarray:

@@ -62,7 +62,6 @@ class FewShot(LabelledVectors):
     def check(self, data: LabelledText) -> None:
         if max(np.bincount(data.train.labels)) < 2:
             raise BrokenData(f"{self.kind}: expected a class of two texts or more.")
-
         split = self._split_of(data)
         labels = np.array(split.pool.labels)[split.pool_rows]
         if len(np.unique(labels)) < 2:
