@@ -116,8 +116,13 @@ def require_file(path: Path) -> Path:
     # Raises
 
     `MissingData` : there is no such file.
+    `BrokenData` : there cannot be one, or it must not be looked for.
     """
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise BrokenData(f"{str(path)[:200]}: {error.strerror}.") from error
+    if not found:
         raise MissingData(f"{path} is not there.")
     return path
 

@@ -100,6 +100,10 @@ class Comparison:
                 found.setdefault(scored[0].result.group, []).append(task)
         return {group: tasks for group, tasks in found.items() if tasks}
 
+    def tried(self) -> set[str]:
+        """Return the tasks that have a result, be it that there are no data."""
+        return {task for task in self.tasks if self._of(task)}
+
     def shown(self) -> list[str]:
         """Return the tasks for which some encoder has a score, group by group."""
         return [task for tasks in self.groups().values() for task in tasks]

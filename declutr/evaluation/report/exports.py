@@ -94,7 +94,7 @@ def latex(table: ScoreTable) -> str:
 
 _LONG = ("encoder", "source", "group", "task", "score", "value", "low", "high", "main", "items")
 _PAIRS = (
-    *("kind", "first", "second", "what", "difference", "low", "high"),
+    *("kind", "first", "second", "what", "first_minus_second", "low", "high"),
     *("p", "p_holm", "p_benjamini_hochberg"),
 )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
@@ -55,8 +56,15 @@ def definition_of(comparison: Comparison, by: str) -> Definition:
             raise UnknownRanking(f"{task} has no score {score!r}, expected one of {names}.")
         return Definition(by, ({task: score or comparison.main_name(task)},))
     if by:
-        known = [*(d.name for d in DEFINITIONS), *comparison.shown()]
-        raise UnknownRanking(f"There is no average or task {by!r}, expected one of {known}.")
+        own, printed = comparison.shown(), [definition.name for definition in DEFINITIONS]
+        lower = {name.casefold(): name for name in (*own, *printed)}
+        near = get_close_matches(by.casefold(), lower, 1)
+        hint = f" Did you mean {lower[near[0]]!r}?" if near else ""
+        raise UnknownRanking(
+            f"There is no average or task {by!r}.{hint} Expected a task ({', '.join(own)}), a task "
+            f"and its score (as {own[0] if own else 'STS-B'}/SCORE), or an average: "
+            f"{'; '.join(printed)}."
+        )
     for definition in DEFINITIONS:
         if all(math.isfinite(_value(comparison, e, definition)) for e in comparison.encoders):
             return definition

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from declutr.evaluation.bootstrap import Interval
+from declutr.evaluation.report import dimension_sections as of_dimensions
 from declutr.evaluation.report import pair_sections as of_pairs
 from declutr.evaluation.report import run_sections as of_run
 from declutr.evaluation.report import score_sections as of_scores
@@ -12,6 +13,7 @@ from declutr.evaluation.report.comparison import Difference
 from declutr.evaluation.report.contents import About, Contents
 from declutr.evaluation.report.pairs import PairTest
 from declutr.evaluation.report.score_sections import CONVENTION, alarms
+from declutr.evaluation.report.score_tables import not_shown
 from declutr.evaluation.report.tables import aligned, section, table, text
 from declutr.evaluation.results import Record
 
@@ -39,10 +41,11 @@ class Report(Contents):
             of_pairs.seeds(self),
             of_scores.conventions(self),
             self.picture("similarities"),
+            of_scores.others(self),
             of_scores.geometry(self),
             self.picture("plane"),
             self.picture("map"),
-            of_scores.dimensions(self),
+            of_dimensions.dimensions(self),
             of_scores.differences(self),
             of_pairs.all_pairs(self),
             of_run.missing(self),
@@ -61,10 +64,12 @@ class Report(Contents):
             cells = [c.cell(encoder, task) for encoder in c.encoders]
             rows.append([task, *("–" if cell is None else f"{cell.value:.2f}" for cell in cells)])
         lines = aligned(rows)
-        if by_dimension := of_scores.dimension_rows(self):
+        if by_dimension := of_dimensions.dimension_rows(self):
             lines += ["", *aligned(by_dimension), ""]
         if missing := self.comparison.missing():
             lines.append(f"No data: {', '.join(missing)}")
+        for name, why in not_shown(self).items():
+            lines.append(f"No row of {name} is shown: {why}")
         for encoder, task, error in self.comparison.failures():
             lines.append(f"Failed: {encoder} on {task}: {error}")
         return lines

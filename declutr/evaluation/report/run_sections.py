@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from declutr.evaluation.report.contents import Contents
+from declutr.evaluation.report.score_tables import not_shown
 from declutr.evaluation.report.tables import seconds, section, table, text
 from declutr.evaluation.report.truncated_encoders import WHOLE
 
@@ -90,7 +91,8 @@ def encoders(report: Contents) -> str:
         given, short = str(facts.get("spec", "")).strip(), f"{mark[:12]}{cut}{kept}"
         sizes = [f"{size:,}" if size else "–" for size in (parameters, dimension)]
         rows.append([encoder, f"`{given}`", *sizes, told, f"`{short}`"])
-    for one in report.quoted:
+    absent = not_shown(report)
+    for one in (row for row in report.quoted if row.table not in absent):
         sizes = [one.parameters or "–", str(one.dimension or "–")]
         rows.append([one.label, "quoted", *sizes, one.source, "–"])
     header = ["encoder", "given as", "parameters", "dimension", "what it is", "fingerprint"]

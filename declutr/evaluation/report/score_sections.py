@@ -5,16 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
 
+from declutr.evaluation.report.averages import DEFINITIONS
 from declutr.evaluation.report.comparison import GROUPS, WITHOUT_AVERAGE, Difference
 from declutr.evaluation.report.contents import Contents
-from declutr.evaluation.report.dimensions import Curves, families
-from declutr.evaluation.report.score_tables import beside_quotations
+from declutr.evaluation.report.score_tables import beside_quotations, not_shown
 from declutr.evaluation.report.tables import bold, difference, percent, plain, section, table, text
 
 CONVENTION = re.compile(
     r"((all|mean|wmean|cosine|trained) (Pearson|Spearman)( dev)?|MTEB Spearman)"
 )
 """The names of scores that are conventions for a similarity task, not scores of a subset."""
+
+_MEMBERS = {definition.name: set(definition.members) for definition in DEFINITIONS}
+"""The tasks of each average of a paper, by its name."""
 
 _ABOUT_CONVENTIONS = """\
 `all`: the correlation over all pairs at once (SimCSE, SCD); `mean`: the mean of the subsets'
@@ -28,23 +31,20 @@ An average is given only if every task of it has a score. `DeCLUTR all` weighs a
 its public script has done since June 2020; `DeCLUTR v1 Avg.` is the mean of the downstream and the
 probing average, as the first version of its paper prints it."""
 
+_ABOUT_OWN_AVERAGES = "The mean of the main scores of tasks of one kind, where there are several."
+
 _ABOUT_PUBLISHED = """\
 Rows with a mark in brackets are quoted from papers, and were not measured here. A column has one
 convention; a dash is what a paper does not print. Bold: the best of a column."""
+
+_ABOUT_OTHERS = """\
+Scores beside the main one: other measures, development splits (`dev`) and subsets. The highest of a
+row is bold."""
 
 _ABOUT_GEOMETRY = """\
 `alignment` (lower is better) is the mean squared distance of pairs that mean the same, `uniformity`
 (lower is better) tells how evenly embeddings cover the sphere (Wang and Isola, 2020), `mean cosine`
 how much they point one way, the last two how few directions have the variance."""
-
-_ABOUT_DIMENSIONS = """\
-`NAME@32` are the 32 leading dimensions of an encoder's embeddings, scaled to length 1 again if
-those are. Classifiers are trained on what is kept. In percent, with the share of the score that
-all dimensions have."""
-
-_ABOUT_LOSSES = """\
-Below, by task, what is lost: the main score less that with all dimensions, with the 95 % interval
-of the difference, both on the same drawn items. Bold: it leaves out zero."""
 
 
 def scores(report: Contents) -> str:
@@ -64,10 +64,12 @@ def scores(report: Contents) -> str:
 
 def averages(report: Contents) -> str:
     """Return the section with averages over tasks; empty without encoders."""
-    encoders = report.whole.encoders
+    encoders, tried = report.whole.encoders, report.whole.tried()
     rows, none = [], []
     for of_each in zip(*(report.averages[encoder] for encoder in encoders), strict=True):
         name = of_each[0].name
+        if tried.isdisjoint(_MEMBERS[name]):
+            continue  # of one's own tasks alone
         values = [round(average.value, 2) for average in of_each if average.value is not None]
         if not values:
             lacking = _lacked_by_all([average.missing for average in of_each])
@@ -85,6 +87,7 @@ def averages(report: Contents) -> str:
                 ),
             ]
         )
+    about = _ABOUT_AVERAGES if rows or none else _ABOUT_OWN_AVERAGES
     rows += _means_of_groups(report)
     if not rows and not none:
         return ""
@@ -92,13 +95,17 @@ def averages(report: Contents) -> str:
     if none:
         summary = f"<summary>{len(none)} averages lack tasks</summary>"
         parts += [f"<details>{summary}", "\n".join(none), "</details>"]
-    return section("Averages", _ABOUT_AVERAGES, *parts)
+    return section("Averages", about, *parts)
 
 
 def published(report: Contents) -> str:
     """Return the section with averages beside those of papers; empty without any."""
+    if not report.quoted:
+        return ""
     blocks = [f"### {text(t.title)}\n\n{t.markdown()}" for t in beside_quotations(report)]
-    return section("Beside published numbers", _ABOUT_PUBLISHED, *blocks) if blocks else ""
+    about = [_ABOUT_PUBLISHED] if blocks else []
+    blocks += [f"Not shown: {text(name)}: {text(why)}" for name, why in not_shown(report).items()]
+    return section("Beside published numbers", *about, *blocks)
 
 
 def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:
@@ -141,6 +148,23 @@ def conventions(report: Contents) -> str:
     return section("Similarity in every convention", _ABOUT_CONVENTIONS, shown)
 
 
+def others(report: Contents) -> str:
+    """Return the section with all scores that no other section shows; empty without any."""
+    c, rows = report.whole, []
+    for group, tasks in c.groups().items():
+        for task in tasks if group != "geometry" else ():
+            names = [n for n in c.score_names(task) if n != c.main_name(task)]
+            if group == "sts":
+                names = [n for n in names if not CONVENTION.fullmatch(n)]
+            for place, name in enumerate(names):
+                rows.append(["" if place else bold(task), name, *_cells(report, task, name)])
+    if not rows:
+        return ""
+    shown = table(["task", "score", *c.encoders], rows)
+    summary = f"<details><summary>{len(rows)} scores</summary>"
+    return section("Other scores", _ABOUT_OTHERS, summary, shown, "</details>")
+
+
 def geometry(report: Contents) -> str:
     """Return the section on the geometry of embeddings; empty without such scores."""
     c = report.whole
@@ -172,61 +196,11 @@ def differences(report: Contents) -> str:
         "difference, both on the same drawn items. Bold: it leaves out zero. Without any real "
         "difference, about one row in twenty would still be bold. Of uniformity, less is better."
     )
-    shown = _of_differences(report, "task", report.whole.shown(), report.differences)
+    shown = of_differences(report, "task", report.whole.shown(), report.differences)
     return section(f"Differences from {first}", about, shown)
 
 
-def dimensions(report: Contents) -> str:
-    """Return the section on truncated encoders; empty if there are none."""
-    rows = dimension_rows(report)
-    if not rows:
-        return ""
-    parts = [_ABOUT_DIMENSIONS, report.picture("dimensions"), table(rows[0], rows[1:])]
-    parts.append(_ABOUT_LOSSES)
-    tasks = [task for of_group in report.curves.values() for task in of_group.tasks]
-    for whole, truncated in families(report.comparison).items():
-        if truncated:
-            lost = {str(d): report.losses[whole][name] for d, name in truncated.items()}
-            parts.append(_of_differences(report, whole, tasks, lost))
-    for group, found in report.curves.items():
-        if len(found.tasks) > 1:
-            parts.append(f"{_mean_of(group, found)}: {', '.join(found.tasks)}.")
-    return section("Dimension against quality", *parts)
-
-
-def dimension_rows(report: Contents) -> list[list[str]]:
-    """Return a header, then a row for each encoder and number of dimensions."""
-    if not report.curves:
-        return []
-    header = ["encoder", "dimensions"]
-    for group, found in report.curves.items():
-        one = f"{found.tasks[0]}, {report.comparison.main_name(found.tasks[0])}"
-        header.append(one if len(found.tasks) == 1 else _mean_of(group, found))
-    rows = [header]
-    names: dict[str, dict[int, str]] = {}
-    for found in report.curves.values():
-        names |= found.names
-    for whole in filter(names.__contains__, report.whole.encoders):
-        for dimension, name in names[whole].items():
-            cells = [_share(found, whole, name) for found in report.curves.values()]
-            rows.append([name, str(dimension), *cells])
-    return rows
-
-
-def _mean_of(group: str, found: Curves) -> str:
-    return f"{GROUPS.get(group, group)}, mean of {len(found.tasks)}"
-
-
-def _share(found: Curves, whole: str, name: str) -> str:
-    """Return a mean score, with its share of the whole encoder's mean."""
-    if whole not in found.names or name not in found.names[whole].values():
-        return "–"
-    value, all_of_it = found.mean(name), found.mean(whole)
-    share = f" ({100 * value / all_of_it:.1f} %)" if name != whole and all_of_it > 0 else ""
-    return f"{value:.2f}{share}"
-
-
-def _of_differences(
+def of_differences(
     report: Contents,
     corner: str,
     tasks: Iterable[str],

@@ -99,8 +99,36 @@ def of_average(report: Contents, definition: Definition) -> ScoreTable | None:
     means += [Entry(row.averages.get(definition.name, math.nan)) for row in quoted]
     rows = [(label, [*numbers, mean]) for (label, numbers), mean in zip(rows, means, strict=True)]
     notes = [_told(definition.members), *_notes(report, quoted)]
-    name = re.sub(r"\W+", "_", definition.name).strip("_")
-    return _table(name, definition.name, ["encoder", *definition.members, "Avg."], rows, notes)
+    header = ["encoder", *definition.members, "Avg."]
+    return _table(_file_name(definition), definition.name, header, rows, notes)
+
+
+def part_of_average(report: Contents, definition: Definition) -> ScoreTable | None:
+    """Return the scores of an average that own encoders have; None if they or papers have none."""
+    c = report.whole
+    members = {
+        task: score
+        for task, score in definition.members.items()
+        if any(math.isfinite(c.value(encoder, task, score)) for encoder in c.encoders)
+    }
+    quoted = [
+        row
+        for row in report.quoted
+        if any(score in row.scores.get(task, {}) for task, score in members.items())
+    ]
+    if not quoted:
+        return None
+    rows = _rows(report, members, report.contestants, quoted)
+    rows = [row for row in rows if any(math.isfinite(number.value) for number in row[1])]
+    lacking = [task for task in definition.members if task not in members]
+    notes = [f"No average: {', '.join(lacking)} have no score.", _told(members)]
+    title = f"{definition.name}: {len(members)} of {len(definition.members)} tasks"
+    notes += _notes(report, quoted)
+    return _table(_file_name(definition), title, ["encoder", *members], rows, notes)
+
+
+def _file_name(definition: Definition) -> str:
+    return re.sub(r"\W+", "_", definition.name).strip("_")
 
 
 _Rows = list[tuple[str, list[Entry]]]
@@ -140,19 +168,45 @@ def _table(
 
 
 def beside_quotations(report: Contents) -> list[ScoreTable]:
-    """Return the tables of averages in which there are numbers of papers."""
+    """Return the tables in which there are numbers of papers: whole averages, or parts of them."""
     fitting = [d for d in DEFINITIONS if any(_fits(row, d) for row in report.quoted)]
     printed = [d for d in fitting if any(d.name in row.averages for row in report.quoted)]
-    found: dict[str, ScoreTable] = {}
+    found: list[ScoreTable] = []
     members: list[Mapping[str, str]] = []
+    parts: list[tuple[ScoreTable, Definition]] = []
     for definition in (*printed, *(each for each in fitting if each not in printed)):
-        columns = definition.members.items()
-        if definition not in printed and any(columns <= those.items() for those in members):
-            continue  # no paper prints the average, and its columns stand there already
-        if (table := of_average(report, definition)) is not None:
-            found[definition.name] = table
+        if (table := of_average(report, definition)) is None:
+            if (part := part_of_average(report, definition)) is not None:
+                parts.append((part, definition))
+        elif definition in printed or not _among(definition.members, members):
+            found.append(table)
             members.append(definition.members)
-    return list(found.values())
+    for part, definition in sorted(parts, key=lambda part: -len(part[0].header)):
+        columns = {task: definition.members[task] for task in part.header[1:]}
+        if not _among(columns, members):
+            found.append(part)
+            members.append(columns)
+    return found
+
+
+def _among(columns: Mapping[str, str], tables: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether a table has all of these columns already."""
+    return any(columns.items() <= those.items() for those in tables)
+
+
+def not_shown(report: Contents) -> dict[str, str]:
+    """Return the tables of papers that were asked for but stand nowhere, with the reason."""
+    labels = {row[0] for table in beside_quotations(report) for row in table.rows}
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(row.table for row in report.quoted):
+        rows = [row for row in report.quoted if row.table == name]
+        if not any(row.label in labels for row in rows):
+            printed = {
+                f"{t} ({s})": None for row in rows for t, of in row.scores.items() for s in of
+            }
+            printed |= {average: None for row in rows for average in row.averages}
+            found[name] = f"it prints {', '.join(printed)}, of which no encoder here has a score."
+    return found
 
 
 def all_tables(report: Contents) -> list[ScoreTable]:

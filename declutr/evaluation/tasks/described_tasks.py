@@ -137,12 +137,7 @@ def _retrieval(about: Description, protocol: Protocol) -> Task:
         if (about.path.parent / BEIR_FILES[0]).is_file():
             return Retrieval(about.name, about.path.parent, read_beir)
         raise about.wrong("documents", f"the name of a file, or {', '.join(BEIR_FILES)} beside it")
-    files = {}
-    for key in keys:
-        found = about.files(key)
-        if list(found) != [""]:
-            raise about.wrong(key, "the name of one file")
-        files[key] = found[""]
+    files = {key: about.file(key) for key in keys}
     return Retrieval(about.name, about.path.parent, partial(_relevance, about, files))
 
 

@@ -21,6 +21,8 @@ from declutr.evaluation.text_files import words
 
 VARIANTS = {kind.kind: kind for kind in (FewShot, NearestNeighbours, Clustering)}
 """Other scores of the data of a classification task, by what stands before its name."""
+MOST_DRAWS = 10_000
+"""The largest number of draws that a description may ask for."""
 
 
 def classification(about: Description, protocol: Protocol) -> ClassificationTask:
@@ -89,12 +91,12 @@ def variant(kind: str) -> Callable[[Description, Protocol], Task]:
     def make(about: Description, protocol: Protocol) -> Task:
         source = classification(about, protocol)
         if kind == "few-shot":
-            draws = about.numbers("draws", [SHOT_DRAWS])[0]
+            draws = about.number("draws", SHOT_DRAWS, MOST_DRAWS)
             return FewShot(source, protocol, about.numbers("shots", SHOTS), draws)
         if kind == "knn":
             return NearestNeighbours(source, protocol, about.numbers("neighbours", NEIGHBOURS))
-        settings = (about.numbers("draws", [DRAWS])[0], about.numbers("sample", [SAMPLE])[0])
-        return Clustering(source, protocol, *settings)
+        draws = about.number("draws", DRAWS, MOST_DRAWS)
+        return Clustering(source, protocol, draws, about.number("sample", SAMPLE))
 
     return make
 

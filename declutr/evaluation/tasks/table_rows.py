@@ -125,11 +125,12 @@ def _decoded(path: Path, encoding: str | None) -> str:
     raw = path.read_bytes()
     try:
         return raw.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
+    except UnicodeError as error:
+        start, why = getattr(error, "start", 0), getattr(error, "reason", error)
+        line = raw[:start].count(b"\n") + 1
         raise BrokenData(
-            f"{path}, line {line}: byte {error.start + 1} of the file is not {encoding}, the "
-            f"encoding that the description names ({error.reason})."
+            f"{path}, line {line}: byte {start + 1} of the file is not {encoding}, the "
+            f"encoding that the description names ({why})."
         ) from error
 
 

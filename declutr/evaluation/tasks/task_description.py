@@ -72,7 +72,7 @@ class Description:
             raise self.wrong("delimiter", f"one character, or one of {', '.join(DELIMITERS)}")
         encoding = self.of_kind("encoding", str, None)
         try:
-            "a".encode(encoding or "utf-8")  # refuses what is no encoding of text, too
+            "a".encode("utf-8" if encoding is None else encoding)  # refuses what is none of text
         except (LookupError, ValueError):
             raise self.wrong("encoding", "the name of an encoding, such as latin-1") from None
         return Layout(
@@ -90,6 +90,13 @@ class Description:
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             names = {str: "a text", bool: "true or false", int: "a whole number"}
             raise self.wrong(key, names[kind])
+        return value
+
+    def number(self, key: str, default: int, most: int = 2**31) -> int:
+        """Return a whole number from 1 to `most`."""
+        value = self.keys.get(key, default)
+        if type(value) is not int or not 0 < value <= most:
+            raise self.wrong(key, f"a whole number from 1 to {most:,}")
         return value
 
     def numbers(self, key: str, default: Sequence[int]) -> list[int]:
@@ -128,6 +135,13 @@ class Description:
             raise self.wrong(key, "the name of a file, or an object of subsets and their files")
         return {subset: self.path.parent / file for subset, file in named.items()}
 
+    def file(self, key: str) -> Path:
+        """Return the file of a key that has no subsets."""
+        files = self.files(key)
+        if list(files) != [""]:
+            raise self.wrong(key, "the name of one file")
+        return files[""]
+
     def parts(self, alone: str, names: Sequence[str]) -> dict[str, Path]:
         """Return the file of each part that is given.
 
@@ -139,13 +153,7 @@ class Description:
         given = [key for key in ("file", *names) if key in self.keys]
         if "file" in given and len(given) > 1:
             raise self.wrong("file", f"either that or {', '.join(names)}, not both")
-        found = {}
-        for key in given:
-            files = self.files(key)
-            if list(files) != [""]:
-                raise self.wrong(key, "the name of one file")
-            found[alone if key == "file" else key] = files[""]
-        return found
+        return {alone if key == "file" else key: self.file(key) for key in given}
 
     def rows(self, path: Path, columns: Sequence[Column]) -> list[TableRow]:
         """Return the rows of a file, which have the columns; see `read_table`."""

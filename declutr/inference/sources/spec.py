@@ -28,6 +28,10 @@ FORMS = """\
 A folder may be a transformer or a sentence-transformers model as well. Options follow a question
 mark (hf:roberta-base?pooling=cls), LABEL= before all gives a name for tables."""
 
+_WHERE = (
+    "`declutr evaluate-embeddings --help` says what an encoder can be; docs/EVALUATION.md has all "
+    "forms and options."
+)
 _OWN = ("precision", "dim", "normalize", "whiten", "long_texts")
 OPTIONS = {
     "archive": (*_OWN, "prompt_name"),
@@ -87,7 +91,7 @@ def parse_spec(text: str) -> EncoderSpec:
         label, spec = match[1].strip(), match[2].strip()
     kind, place, options = _parts(spec) if spec else ("", "", {})
     if not place:
-        raise EncoderError(f"Expected more than {spec!r}. An encoder is one of\n{FORMS}")
+        raise EncoderError(f"Expected the name of an encoder, got {text!r}. {_WHERE}")
     for key in options:
         if key not in OPTIONS[kind]:
             raise EncoderError(
@@ -115,7 +119,7 @@ def _parts(spec: str) -> tuple[str, str, dict[str, str]]:
         hint = f"did you mean {near[0]}:?"
     elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec):
         hint += f" A model of the Hugging Face hub is hf:{spec} or st:{spec}."
-    raise EncoderError(f"No encoder {spec!r}: {hint} An encoder is one of\n{FORMS}")
+    raise EncoderError(f"No encoder {spec!r}: {hint} {_WHERE}")
 
 
 def _with_options(text: str) -> tuple[str, dict[str, str]]:
@@ -144,7 +148,7 @@ def _kind_of(place: Path) -> str:
     except NoModel as error:
         vectors = f" Files of word vectors end in {', '.join(_VECTOR_FILES)}."
         named = vectors if place.is_file() else ""
-        raise EncoderError(f"{error}{named} An encoder is one of\n{FORMS}") from error
+        raise EncoderError(f"{error}{named} {_WHERE}") from error
 
 
 def _is_module(name: str) -> bool:

@@ -71,6 +71,18 @@ def test_quotations_stand_where_the_convention_is_the_same(whole) -> None:
     assert "protocol prototyping, not the published one" in table.notes[-1]
 
 
+def test_a_part_of_an_average_stands_beside_papers_without_it(whole) -> None:
+    c = whole.comparison
+    some = {n: {t: of[t] for t in ("STS12", "SICK-R")} for n, of in c.records.items()}
+    part = Comparison(c.encoders, list(STS.members), some)
+    means = {name: averages(part.values(name)) for name in some}
+    (table,) = beside_quotations(Report(part, means, ABOUT, quoted=whole.quoted))
+    assert table.title == "SimCSE STS: 2 of 7 tasks"
+    assert list(table.header) == ["encoder", "STS12", "SICK-R"]
+    assert table.rows[-1] == ["SCD-BERT-base [scd:table1]", "66.94", "73.18"]
+    assert table.notes[0].startswith("No average: STS13, STS14, STS15, STS16, STS-B have no")
+
+
 def test_main_scores_have_their_longer_side_down(whole) -> None:
     table = main_scores(whole)
     assert table.header[:4] == ["task", "score", ODD, "x (2 seeds)"] and len(table.rows) == 7
@@ -98,6 +110,11 @@ def test_files_in_every_format(whole, tmp_path) -> None:
     quotes = [row for row in rows if row["source"].startswith("quoted: SCD")]
     assert {row["task"] for row in quotes} == {*STS.members, "SimCSE STS"}
     tests = list(csv.DictReader(io.StringIO((tmp_path / "tables/pairs.csv").read_text())))
+    x, y = (
+        np.mean([whole.comparison.value(n, "STS13") for n in of]) for of in (["x@1", "x@2"], "y")
+    )
+    (test,) = [t for t in tests if (t["first"], t["second"], t["what"]) == ("x", "y", "STS13")]
+    assert float(test["first_minus_second"]) == pytest.approx(x - y)
     assert {row["what"] for row in tests if row["kind"] == "average"} == {
         "SimCSE STS",
         "STS12-16 all Spearman",
@@ -140,7 +157,8 @@ def test_what_to_order_by(whole) -> None:
     some = Comparison(c.encoders, ["STS12", "SICK-R"], c.records)
     assert definition_of(some, "").name == "mean of the 2 tasks that all have"
     for by, message in {
-        "MR": "no average or task 'MR'",
+        "MR": "no average or task 'MR'. Expected a task .STS12, STS13",
+        "simcse st": "Did you mean 'SimCSE STS'. .* an average: SimCSE STS; MTEB STS, 7 of",
         "STS-B/F1": "STS-B has no score 'F1'",
     }.items():
         with pytest.raises(UnknownRanking, match=message):

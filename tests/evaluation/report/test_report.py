@@ -11,6 +11,7 @@ from declutr.evaluation.report.averages import averages
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.dimensions import by_family
 from declutr.evaluation.report.plots import Picture
+from declutr.evaluation.report.quoted import quoted
 from declutr.evaluation.report.report import CONVENTION, About, Report
 from declutr.evaluation.report.truncated_encoders import add_with_dimensions
 from declutr.evaluation.results import Record, ResultFolder
@@ -104,6 +105,8 @@ class TestMarkdown:
         assert len(row(text, "**STS12**", "all Spearman")) == 3
         assert len(row(text, "", "mean Spearman")) == len(row(text, "", "wmean Pearson")) == 3
         assert "part Spearman" not in text
+        text = section(markdown, "Other scores")
+        assert "| part Spearman |" in text and len(row(text, "**MR**", "dev_accuracy")) == 3
 
     def test_a_collapse_is_told_at_the_top_and_with_the_geometry(self, markdown) -> None:
         alarm = "**flat**"
@@ -197,6 +200,22 @@ def test_an_average_that_all_have_is_a_row() -> None:
     by_hand = [np.mean([found.value(a, f"own {n}") for n in (1, 2)]) for a in "ab"]
     own = row(text, "Other tasks, accuracy, mean of 2")
     assert [cell.strip("*") for cell in own] == [f"{value:.2f}" for value in by_hand]
+
+
+@pytest.mark.parametrize("own", [["intents"], ["intents", "topics"]])
+def test_a_report_on_own_tasks_has_nothing_of_published_ones(own: list[str]) -> None:
+    tasks = [Positive(name, [f"{number}" for number in range(20)], "extra") for name in own]
+    records = {"a": {one.task: Record(one, {}) for one in evaluate(hashed, tasks)}}
+    found = Comparison(["a"], own, records)
+    rows = quoted(["scd:table1", "declutr_acl:table3"])
+    report = Report(found, {"a": averages(found.values("a"))}, ABOUT, quoted=rows)
+    text = report.markdown()
+    assert ("## Averages" in text) == (len(own) > 1)
+    assert not re.search("lack|SimCSE STS:|SCD-BERT", text.split("## Beside published numbers")[0])
+    why = section(text, "Beside published numbers")
+    assert "Not shown: scd:table1: it prints STS12 (all Spearman), STS13" in why
+    assert "declutr_acl:table3" in why and "SCD-BERT" not in section(text, "Encoders")
+    assert any("No row of scd:table1 is shown" in line for line in report.summary())
 
 
 def test_a_report_on_one_encoder_without_scores() -> None:

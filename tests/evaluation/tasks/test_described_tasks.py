@@ -257,6 +257,9 @@ def test_results_depend_on_data_and_settings_alone(tmp_path: Path) -> None:
         ({"file": {"a": "x.csv"}}, '"file", expected the name of one file'),
         ({"file": None, "test": "x.csv"}, 'got test, expected "file" alone, or "train" and "test"'),
         ({"train": "x.csv"}, '"file", expected either that or train, dev, test'),
+        ({"encoding": ""}, 'got "" as "encoding", expected the name of an encoding'),
+        ({"type": "few-shot", "draws": [1, 2]}, 'draws", expected a whole number from 1 to 10,000'),
+        ({"type": "clustering", "draws": 10**9}, 'got 1000000000 as "draws", expected a whole'),
         ({"type": "few-shot", "shots": 0}, 'got 0 as "shots", expected a whole number above 0'),
         ({"type": "sts", "text": "a"}, 'got "a" as "text", expected a list of two columns'),
         ({"type": "sts", "file": "a.csv", "test": "b.csv"}, "expected either that or train, dev"),
@@ -307,6 +310,8 @@ def test_a_wrong_description_is_told_in_one_line(tmp_path: Path, keys, message: 
             "x/task.json: few-shot: expected a class of two",
         ),
         ({"type": "clustering"}, ["a,x", "b,x", "c,y"], None),
+        ({"file": "x" * 300}, [], "File name too long"),
+        ({"encoding": "punycode"}, ["a,x-!"], "is not punycode, the encoding that the descr"),
         (
             {"type": "clustering", "sample": 1},
             ["a,x", "b,y"],

@@ -85,9 +85,9 @@ def test_an_existing_path_with_special_characters_is_a_path(
         ("hff:roberta-base", r"did you mean hf:\?"),
         ("word:glove", r"did you mean words:\?"),
         ("org/model", r"no such file or folder.*hf:org/model or st:org/model"),
-        ("nowhere/at all", r"no such file or folder"),
-        ("hf:", r"Expected more than 'hf:'"),
-        ("", r"Expected more than ''"),
+        ("nowhere/at all", r"no such file or folder. `declutr evaluate-embeddings --help` says"),
+        ("hf:", r"Expected the name of an encoder, got 'hf:'"),
+        ("", r"Expected the name of an encoder, got ''"),
         ("hf:x?pool=cls", r"Unknown option 'pool'.*pooling, revision, precision, dim"),
         ("archive:x?pooling=cls", r"archive takes precision, dim"),
         ("hf:x?pooling", r"Expected KEY=VALUE.*'pooling'"),
@@ -95,14 +95,12 @@ def test_an_existing_path_with_special_characters_is_a_path(
     ],
 )
 def test_texts_of_no_form_are_refused_with_a_hint(text: str, message: str) -> None:
-    with pytest.raises(EncoderError, match=message):
+    with pytest.raises(EncoderError, match=message) as caught:
         parse_spec(text)
+    assert "\n" not in str(caught.value)
 
 
-def test_the_error_lists_all_forms() -> None:
-    with pytest.raises(EncoderError) as caught:
-        parse_spec("nothing")
-    assert FORMS in str(caught.value)
+def test_all_forms_are_listed() -> None:
     for kind, options in OPTIONS.items():
         assert f"{kind}:" in FORMS
         assert all(f"{option}=" in FORMS for option in options)
