@@ -144,7 +144,7 @@ class KeyedRows:
         return self._index.add(name, lambda: [(key, row) for row, key in enumerate(new)])
 
     def close(self) -> None:
-        """Close the index."""
+        """Close the index of keys, after which no other method may be called."""
         self._index.close()
 
     def _require(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:

@@ -110,7 +110,7 @@ class RowIndex:
             return self._database.execute("SELECT count(*) FROM rows").fetchone()[0]
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database of keys, after which no other method may be called."""
         self._database.close()
 
     def remove(self) -> None:

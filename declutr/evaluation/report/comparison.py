@@ -67,6 +67,16 @@ class Difference(NamedTuple):
         return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
 
 
+def highest(values: Sequence[float]) -> set[int]:
+    """Return the places of the highest value after rounding to two decimals.
+
+    There is none if all values that are finite are equal, or there is only one.
+    """
+    rounded = [round(value, 2) for value in values]
+    finite = {value for value in rounded if math.isfinite(value)}
+    return {n for n, value in enumerate(rounded) if len(finite) > 1 and value == max(finite)}
+
+
 @dataclass
 class Comparison:
     """The results of several encoders, of which the first is the reference for differences.
@@ -86,6 +96,10 @@ class Comparison:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     resamples: int = RESAMPLES
     _drawn: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict, repr=False)
+
+    def description(self, encoder: str) -> Mapping[str, Any]:
+        """Return what an encoder says of itself, such as its fingerprint; empty if unknown."""
+        return self.facts.get(encoder, {}).get("description", {})
 
     def record(self, encoder: str, task: str) -> Record | None:
         """Return the result of an encoder on a task; None if there is none."""
@@ -174,11 +188,8 @@ class Comparison:
         task : its name.
         score : the name of the score, by default the main one.
         """
-        values = {encoder: round(self.value(encoder, task, score), 2) for encoder in self.encoders}
-        finite = {value for value in values.values() if math.isfinite(value)}
-        if len(finite) < 2:
-            return set()
-        return {encoder for encoder, value in values.items() if value == max(finite)}
+        values = [self.value(encoder, task, score) for encoder in self.encoders]
+        return {self.encoders[place] for place in highest(values)}
 
     def difference(self, encoder: str, task: str) -> Difference | None:
         """Return the main score minus that of the first encoder, with a paired interval.

@@ -12,7 +12,6 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from declutr.evaluation.report.comparison import Comparison, Difference
 from declutr.evaluation.report.truncated_encoders import WHOLE, truncated_fingerprint
@@ -25,13 +24,13 @@ def families(comparison: Comparison) -> dict[str, dict[int, str]]:
     absent or has changed since.
     """
     found: dict[str, dict[int, str]] = {
-        name: {} for name in comparison.encoders if WHOLE not in _description(comparison, name)
+        name: {} for name in comparison.encoders if WHOLE not in comparison.description(name)
     }
     for name in comparison.encoders:
-        about = _description(comparison, name)
+        about = comparison.description(name)
         whole, dimension = about.get(WHOLE), about.get("dimension", 0)
         if whole in found:
-            now = truncated_fingerprint(_description(comparison, whole), dimension)
+            now = truncated_fingerprint(comparison.description(whole), dimension)
             if about.get("fingerprint") == now:
                 found[whole][dimension] = name
     return {whole: dict(sorted(of_one.items(), reverse=True)) for whole, of_one in found.items()}
@@ -84,7 +83,7 @@ def curves(comparison: Comparison) -> dict[str, Curves]:
     """
     names = {}
     for whole, truncated in families(comparison).items():
-        width = _description(comparison, whole).get("dimension")
+        width = comparison.description(whole).get("dimension")
         if truncated and width:
             names[whole] = {width: whole, **truncated}
     found = {}
@@ -122,7 +121,3 @@ def losses(comparison: Comparison) -> dict[str, dict[str, dict[str, Difference]]
         for whole, truncated in families(comparison).items()
         if truncated
     }
-
-
-def _description(comparison: Comparison, name: str) -> dict[str, Any]:
-    return comparison.facts.get(name, {}).get("description", {})

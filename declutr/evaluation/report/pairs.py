@@ -43,7 +43,7 @@ def contestants(comparison: Comparison) -> dict[str, list[str]]:
     An encoder that is the only one of its kind, or one with leading dimensions alone, stays what it
     is.
     """
-    whole = [e for e in comparison.encoders if WHOLE not in _description(comparison, e)]
+    whole = [e for e in comparison.encoders if WHOLE not in comparison.description(e)]
     stems = {e: match[1] for e in whole if (match := _SEED.fullmatch(e))}
     several = {s for s in stems.values() if list(stems.values()).count(s) > 1 and s not in whole}
     found: dict[str, list[str]] = {}
@@ -202,7 +202,3 @@ def corrected(tests: Sequence[PairTest]) -> list[PairTest]:
     holm[order] = np.minimum(steps, 1)
     both = zip(tests, holm.tolist(), false_discovery_control(p).tolist(), strict=True)
     return [test._replace(holm=one, fdr=other) for test, one, other in both]
-
-
-def _description(comparison: Comparison, encoder: str) -> Mapping[str, object]:
-    return comparison.facts.get(encoder, {}).get("description", {})

@@ -2,14 +2,23 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from statistics import fmean
 
 from declutr.evaluation.report.averages import DEFINITIONS
-from declutr.evaluation.report.comparison import GROUPS, WITHOUT_AVERAGE, Difference
+from declutr.evaluation.report.comparison import GROUPS, WITHOUT_AVERAGE, Difference, highest
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.score_tables import beside_quotations, not_shown
-from declutr.evaluation.report.tables import bold, difference, percent, plain, section, table, text
+from declutr.evaluation.report.tables import (
+    Entry,
+    bold,
+    difference,
+    percent,
+    plain,
+    section,
+    table,
+    text,
+)
 
 CONVENTION = re.compile(
     r"((all|mean|wmean|cosine|trained) (Pearson|Spearman)( dev)?|MTEB Spearman)"
@@ -70,20 +79,20 @@ def averages(report: Contents) -> str:
         name = of_each[0].name
         if tried.isdisjoint(_MEMBERS[name]):
             continue  # of one's own tasks alone
-        values = [round(average.value, 2) for average in of_each if average.value is not None]
-        if not values:
+        values = [nan if average.value is None else average.value for average in of_each]
+        if not any(map(isfinite, values)):
             lacking = _lacked_by_all([average.missing for average in of_each])
             none.append(f"* {text(name)}: {text(_lacks(lacking))}")
             continue
-        best = {max(values)} if len(set(values)) > 1 else set()
+        best = highest(values)
         rows.append(
             [
                 name,
                 *(
                     _lacks(average.missing)
                     if average.value is None
-                    else bold(f"{average.value:.2f}", round(average.value, 2) in best)
-                    for average in of_each
+                    else bold(f"{average.value:.2f}", place in best)
+                    for place, average in enumerate(of_each)
                 ),
             ]
         )
@@ -128,9 +137,8 @@ def _means_of_groups(report: Contents) -> list[list[str]]:
         names = {c.main_name(task) for task in tasks}
         if group in WITHOUT_AVERAGE and len(tasks) > 1 and len(names) == 1:
             values = [fmean(c.value(encoder, task) for task in tasks) for encoder in c.encoders]
-            finite = {round(value, 2) for value in values if isfinite(value)}
-            best = max(finite) if len(finite) > 1 else None
-            cells = [bold(f"{v:.2f}", round(v, 2) == best) if isfinite(v) else "–" for v in values]
+            best = highest(values)
+            cells = [bold(Entry(v).text, place in best) for place, v in enumerate(values)]
             rows.append([f"{GROUPS[group]}, {names.pop()}, mean of {len(tasks)}", *cells])
     return rows
 

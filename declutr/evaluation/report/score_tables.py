@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from declutr.evaluation.report import tables
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
+from declutr.evaluation.report.comparison import highest
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.quoted import Quoted
 from declutr.evaluation.report.tables import Entry, entry
@@ -221,16 +222,15 @@ def _fits(row: Quoted, definition: Definition) -> bool:
     )
 
 
-def _best(column: Sequence[Entry]) -> list[int]:
+def _best(column: Sequence[Entry]) -> set[int]:
     """Return the places of the highest value after rounding.
 
     There is none if all are equal, or if half of the values or more are absent.
     """
-    values = [round(one.value, 2) for one in column]
-    finite = [value for value in values if math.isfinite(value)]
-    if len(set(finite)) < 2 or 2 * len(finite) <= len(values):
-        return []
-    return [place for place, value in enumerate(values) if value == max(finite)]
+    values = [one.value for one in column]
+    if 2 * sum(map(math.isfinite, values)) <= len(values):
+        return set()
+    return highest(values)
 
 
 def _told(columns: Mapping[str, str]) -> str:

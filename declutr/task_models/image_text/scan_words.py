@@ -45,7 +45,7 @@ class ScanVocabulary(Vocabulary):
 
     @classmethod
     def from_json(cls, file: str, namespace: str = "tokens") -> "ScanVocabulary":
-        """Read the file.
+        """Return the vocabulary of the words in a file, in the order of their numbers.
 
         # Parameters
 
