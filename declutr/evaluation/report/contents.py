@@ -1,5 +1,6 @@
 """The contents of a report, which all of its forms share."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,10 +62,14 @@ class TimeSpent:
         return sum(self.tasks.values())
 
     @property
+    def total(self) -> float:
+        """Seconds of embedding, storing, scoring and intervals together."""
+        return self.embedding + self.storing + self.scoring + self.intervals
+
+    @property
     def share(self) -> float | None:
         """The share of scoring in the total time, 0 to 1; None if no time was spent."""
-        total = self.embedding + self.storing + self.scoring + self.intervals
-        return self.scoring / total if total else None
+        return self.scoring / self.total if self.total else None
 
 
 @dataclass
@@ -96,6 +101,7 @@ class Contents:
     left_out: Sequence[tuple[str, str, str, str]] = ()
 
     def __post_init__(self) -> None:
+        start = time.perf_counter()
         self.whole = whole_encoders(self.comparison)
         by = self.rank_by
         definitions = list(TESTED)
@@ -111,6 +117,7 @@ class Contents:
         }
         self.curves = curves(self.comparison)
         self.losses = losses(self.comparison)
+        self.comparing_seconds = time.perf_counter() - start
 
     def averages_of(self, encoder: str) -> dict[str, float]:
         """Return the averages that an encoder has, by name."""

@@ -46,29 +46,34 @@ def time(report: Contents) -> str:
     for encoder in report.comparison.encoders:
         spent = report.time_spent(encoder)
         timed = spent.embedded and spent.embedding
+        parts = (spent.embedding, spent.scoring, spent.intervals)
         longest = sorted(spent.tasks.items(), key=lambda item: -item[1])[:3]
         rows.append(
             [
                 encoder,
-                seconds(spent.embedding),
+                seconds(spent.total),
+                *(_with_share(part, spent.total) for part in parts),
                 f"{spent.embedded:,}",
                 f"{spent.requested:,}",
-                f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
-                seconds(spent.scoring),
-                "–" if spent.share is None else f"{100 * spent.share:.0f} %",
-                seconds(spent.intervals),
                 f"{spent.stored:,}",
+                f"{spent.embedded / spent.embedding:,.0f}" if timed else "–",
                 ", ".join(f"{task} {seconds(took)}" for task, took in longest if took >= 0.05),
             ]
         )
-    header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
-    header += ["scoring", "share of scoring", "intervals", "stored before", "longest"]
+    header = ["encoder", "in all", "embedding", "scoring", "intervals", "sentences embedded"]
+    header += ["asked for by tasks", "stored before", "embedded a second", "longest to score"]
     about = (
         "Each different sentence is embedded once, and leading dimensions are cut from that. Those "
         "that were stored before are not embedded again. Scoring is mostly the training of "
-        "classifiers."
+        "classifiers; intervals are those of scores. What is left to 100 % was spent on the store."
     )
+    if len(rows) > 1:
+        about += f" Tests between encoders took {seconds(report.comparing_seconds)} more."
     return section("Time", about, table(header, rows))
+
+
+def _with_share(spent: float, total: float) -> str:
+    return f"{seconds(spent)} ({100 * spent / total:.0f} %)" if total else seconds(spent)
 
 
 def encoders(report: Contents) -> str:
