@@ -9,6 +9,8 @@ from declutr.corpus import normalize_whitespace
 from declutr.corpus.text_files import marked_encoding
 from declutr.evaluation.task import BrokenData, require_file
 
+CARE = "compare with care"
+"""What notes on data sets say that are not the published ones."""
 _BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes that are not UTF-8
 _GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
@@ -186,7 +188,7 @@ def other_size(kind: str, got: int, published: int) -> list[str]:
     """
     if got == published:
         return []
-    return [f"{got:,} {kind} where the published data has {published:,}: compare with care"]
+    return [f"{got:,} {kind} where the published data has {published:,}: {CARE}"]
 
 
 def other_sizes(kind: str, parts: Mapping[str, Sized], published: Mapping[str, int]) -> list[str]:

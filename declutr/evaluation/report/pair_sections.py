@@ -10,13 +10,13 @@ from declutr.evaluation.report.tables import bold, entry, section, table, text
 _ABOUT_PAIRS = """\
 Each pair on the same bootstrap samples of test items. p values are those of a normal distribution
 (of Student's t where encoders have several seeds), two-sided. "Better" counts tasks whose p value
-is below 5 % after a correction for all {} tests of tasks: Holm's, under which a single false
+is below 5 % after a correction for {} of tasks: Holm's, under which a single false
 finding has a chance of at most 5 %, and in brackets Benjamini and Hochberg's, under which at most
 5 % of findings are expected to be false."""
 
 _ABOUT_AVERAGES = """\
-The first less the second in averages, with the p value after Holm's correction for all {} tests of
-averages; bold if it is below 5 %."""
+The first less the second in averages, with the p value after Holm's correction for {} of averages;
+bold if it is below 5 %."""
 
 _ABOUT_SEEDS = """\
 `NAME@1`, `NAME@2`, ... are trainings of one encoder with other seeds: the mean ± the standard
@@ -58,7 +58,7 @@ def all_pairs(report: Contents) -> str:
         ]
         rows.append([*pair, str(len(of_pair)), *counts])
     header = ["first", "second", "tasks", "first better", "second better"]
-    parts = [_ABOUT_PAIRS.format(len(tests)), table(header, rows)]
+    parts = [_ABOUT_PAIRS.format(_count(tests)), table(header, rows)]
     if averages:
         names = list(dict.fromkeys(test.what for test in averages))
         rows = []
@@ -66,7 +66,7 @@ def all_pairs(report: Contents) -> str:
             known = {test.what: test for test in of_pair}
             rows.append([*pair, *(_difference(known.get(name)) for name in names)])
         header = ["first", "second", *names]
-        parts += [_ABOUT_AVERAGES.format(len(averages)), table(header, rows)]
+        parts += [_ABOUT_AVERAGES.format(_count(averages)), table(header, rows)]
     return section("Pairs of encoders", *parts)
 
 
@@ -101,6 +101,10 @@ def _difference(test: PairTest | None) -> str:
     if test is None:
         return "–"
     return f"{bold(f'{test.difference:+.2f}', test.holds)} (p {_p(test.holm)})"
+
+
+def _count(tests: Sequence[PairTest]) -> str:
+    return f"{len(tests)} test{'s' * (len(tests) != 1)}"
 
 
 def _p(p: float) -> str:

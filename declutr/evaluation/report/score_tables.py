@@ -6,7 +6,7 @@ papers, which are marked, can stand beside one's own.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from declutr.evaluation.report import tables
@@ -15,6 +15,7 @@ from declutr.evaluation.report.comparison import highest
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.quoted import Quoted
 from declutr.evaluation.report.tables import Entry, entry
+from declutr.evaluation.text_files import CARE
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def main_scores(report: Contents) -> ScoreTable | None:
         row for row in report.quoted if any(s in row.scores.get(t, {}) for t, s in mains.items())
     ]
     rows = _rows(report, mains, report.contestants, quoted)
-    notes = _notes(report, quoted)
+    notes = _notes(report, quoted, mains)
     if len(rows) > len(mains):
         return _table("scores", "Main scores", ["encoder", *mains], rows, [_told(mains), *notes])
     header = ["task", "score", *(label for label, _ in rows)]
@@ -99,7 +100,7 @@ def of_average(report: Contents, definition: Definition) -> ScoreTable | None:
     means = [entry(averages[name]) for name in own]
     means += [Entry(row.averages.get(definition.name, math.nan)) for row in quoted]
     rows = [(label, [*numbers, mean]) for (label, numbers), mean in zip(rows, means, strict=True)]
-    notes = [_told(definition.members), *_notes(report, quoted)]
+    notes = [_told(definition.members), *_notes(report, quoted, definition.members)]
     header = ["encoder", *definition.members, "Avg."]
     return _table(_file_name(definition), definition.name, header, rows, notes)
 
@@ -124,7 +125,7 @@ def part_of_average(report: Contents, definition: Definition) -> ScoreTable | No
     lacking = [task for task in definition.members if task not in members]
     notes = [f"No average: {', '.join(lacking)} have no score.", _told(members)]
     title = f"{definition.name}: {len(members)} of {len(definition.members)} tasks"
-    notes += _notes(report, quoted)
+    notes += _notes(report, quoted, members)
     return _table(_file_name(definition), title, ["encoder", *members], rows, notes)
 
 
@@ -241,8 +242,8 @@ def _told(columns: Mapping[str, str]) -> str:
     return f"Scores: {told}."
 
 
-def _notes(report: Contents, quoted: Sequence[Quoted]) -> list[str]:
-    notes = []
+def _notes(report: Contents, quoted: Sequence[Quoted], tasks: Iterable[str]) -> list[str]:
+    notes, of_tasks = [], report.comparison.notes()
     if any(len(group) > 1 for group in report.contestants.values()):
         notes.append("Of several seeds: the mean ± the standard deviation over seeds.")
     for table, source in {row.table: row.source for row in quoted}.items():
@@ -252,6 +253,9 @@ def _notes(report: Contents, quoted: Sequence[Quoted]) -> list[str]:
                 through.setdefault(row.through, []).append(row.encoder)
         origins = "".join(f"; from {o}: {', '.join(those)}" for o, those in through.items())
         notes.append(f"[{table}]: quoted from {source}{origins}.")
+    if quoted:
+        other = [task for task in tasks if any(CARE in note for note in of_tasks.get(task, {}))]
+        notes += [f"Own data of {', '.join(other)} are not the published: {CARE}."] if other else []
     if quoted and (own := report.about.protocol.get("name", "published")) != "published":
         notes.append(f"One's own scores follow the protocol {own}, not the published one.")
     return notes

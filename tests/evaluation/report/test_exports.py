@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from declutr.evaluation.report.score_tables import all_tables, beside_quotations
 from declutr.evaluation.results import Record, record
 from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import TaskResult
+from declutr.evaluation.text_files import CARE
 
 STS = next(d for d in DEFINITIONS if d.name == "SimCSE STS")
 ODD = "a_b & <i>c</i> | 50%"
@@ -80,6 +82,13 @@ def test_a_part_of_an_average_stands_beside_papers_without_it(whole) -> None:
     assert table.title == "SimCSE STS: 2 of 7 tasks"
     assert list(table.header) == ["encoder", "STS12", "SICK-R"]
     assert table.rows[-1] == ["SCD-BERT-base [scd:table1]", "66.94", "73.18"]
+    records = part.records[ODD] | {"STS12": replace(part.records[ODD]["STS12"])}
+    records["STS12"].result = replace(records["STS12"].result, notes=[f"3 pairs: {CARE}"])
+    part.records = some | {ODD: records}
+    (marked,) = beside_quotations(Report(part, means, ABOUT, quoted=whole.quoted))
+    assert set(marked.notes) - set(table.notes) == {
+        "Own data of STS12 are not the published: compare with care."
+    }
     assert table.notes[0].startswith("No average: STS13, STS14, STS15, STS16, STS-B have no")
 
 
