@@ -211,3 +211,4 @@ def test_evaluations_open_it_without_sentence_transformers(folder: Path) -> None
     encoder = open_encoder(f"{folder}?normalize=true")
     assert encoder.settings()["kind"] == "static encoder"
     assert np.allclose(np.linalg.norm(encoder.embed(["kalo mitu"]), axis=1), 1)
+    assert "averages of words" in str(encoder.not_stored)

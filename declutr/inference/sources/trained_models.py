@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from declutr.archives.static_folder import is_static
 from declutr.inference import EncoderError, require_one_of
 from declutr.inference.encoder import Encoder
 from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
@@ -59,6 +60,8 @@ class OwnEncoder(NamedEncoder):
         if dim is not None and not dim.isdecimal():
             raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
         self._batch_size, self._precision = batch_size, precision
+        if is_static(Path(place)):
+            self.not_stored = "averages of words take no longer than reading them would"
         self._device = chosen_device(settings.get("device")).type
         with raised_as(EncoderError, OSError, tarfile.TarError):
             self._encoder = Encoder(
