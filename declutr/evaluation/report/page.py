@@ -11,9 +11,11 @@ from string import Template
 from typing import Any
 
 from declutr.evaluation.report.contents import Contents
+from declutr.evaluation.report.plots.style import STYLE
 
 HOW_TO_GET = "report.html needs markdown-it-py: pip install 'declutr[tables]'."
 """The message that tells how to install what the page needs."""
+_PIXELS_PER_INCH = 96  # of CSS
 _MARK = re.compile(r"[^<>]+\[[a-z_0-9]+:table\w+\]")  # the label of a row that is quoted
 _SUMMARY = re.compile(r"<p>&lt;details&gt;&lt;summary&gt;([\w ]+)&lt;/summary&gt;</p>")
 
@@ -43,7 +45,7 @@ def page(report: Contents, markdown: str) -> str:
     from markdown_it import MarkdownIt
 
     pictures = {
-        picture.path.relative_to(report.folder).as_posix(): _data(picture.path)
+        picture.path.relative_to(report.folder).as_posix(): picture.path
         for picture in report.pictures
     }
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -74,15 +76,26 @@ def page(report: Contents, markdown: str) -> str:
     return template.safe_substitute(title="Sentence embeddings", content=content)
 
 
-def _with_pictures(tokens: list[Any], pictures: Mapping[str, str]) -> None:
-    """Put pictures in place of their addresses; any other address goes."""
+def _with_pictures(tokens: list[Any], pictures: Mapping[str, Path]) -> None:
+    """Put pictures in place of their addresses, in the size that they were drawn in.
+
+    Any other address goes.
+    """
     for token in tokens:
         if token.type == "image":
-            token.attrSet("src", pictures.get(str(token.attrGet("src")), ""))
+            picture = pictures.get(str(token.attrGet("src")))
+            token.attrSet("src", "" if picture is None else _data(picture))
+            if picture is not None and (width := _png_width(picture)):
+                token.attrSet("width", str(round(width * _PIXELS_PER_INCH / STYLE["savefig.dpi"])))
         elif token.children:
             _with_pictures(token.children, pictures)
 
 
 def _data(picture: Path) -> str:
-    kind = "svg+xml" if picture.suffix == ".svg" else "png"
-    return f"data:image/{kind};base64,{base64.b64encode(picture.read_bytes()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+
+
+def _png_width(picture: Path) -> int:
+    """Return the width of a PNG file in pixels, from its header; 0 if it is none."""
+    header = picture.read_bytes()[:20]
+    return int.from_bytes(header[16:], "big") if header.startswith(b"\x89PNG") else 0

@@ -47,7 +47,7 @@ def time(report: Contents) -> str:
         spent = report.time_spent(encoder)
         timed = spent.embedded and spent.embedding
         parts = (spent.embedding, spent.scoring, spent.intervals)
-        longest = sorted(spent.tasks.items(), key=lambda item: -item[1])[:3]
+        longest = sorted(spent.tasks.items(), key=lambda item: -item[1])[:2]
         rows.append(
             [
                 encoder,

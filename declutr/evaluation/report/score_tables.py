@@ -126,7 +126,7 @@ def part_of_average(report: Contents, definition: Definition) -> ScoreTable | No
     notes = [f"No average: {', '.join(lacking)} have no score.", _told(members)]
     title = f"{definition.name}: {len(members)} of {len(definition.members)} tasks"
     notes += _notes(report, quoted, members)
-    return _table(_file_name(definition), title, ["encoder", *members], rows, notes)
+    return _table(f"{_file_name(definition)}_part", title, ["encoder", *members], rows, notes)
 
 
 def _file_name(definition: Definition) -> str:
@@ -212,9 +212,10 @@ def not_shown(report: Contents) -> dict[str, str]:
 
 
 def all_tables(report: Contents) -> list[ScoreTable]:
-    """Return the main scores, and each average that an encoder has."""
+    """Return the main scores, each average that an encoder has, and parts of others with quotes."""
     found = [main_scores(report), *(of_average(report, d) for d in DEFINITIONS)]
-    return [table for table in found if table is not None]
+    tables = {table.name: table for table in found if table is not None}
+    return list((tables | {t.name: t for t in beside_quotations(report)}).values())
 
 
 def _fits(row: Quoted, definition: Definition) -> bool:
