@@ -43,7 +43,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
     *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
-    *("labelled/uda", "static/static_declutr"),
+    *("labelled/uda", "static/static_declutr", "static/static_distilled"),
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
@@ -110,7 +110,8 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("in_batch_lipschitz", "fraction_0.01", "bert_large", "bert_large_task_alone"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
-        *("cpc", "cutoff_classifier", "uda", "static_declutr"),
+        *("cpc", "cutoff_classifier", "uda", "static_declutr", "static_scd"),
+        *("static_simcse_supervised", "static_distilled"),
         *("contrastive_tension", "contrastive_tension_in_batch", "deep_cluster"),
     }
 

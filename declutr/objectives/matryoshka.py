@@ -89,7 +89,7 @@ class Matryoshka(Objective):
     def forward(  # type: ignore[override]
         self, anchors: Tensor, positives: Tensor | None = None, **others: Tensor
     ) -> Tensor:
-        second = {} if positives is None else {"positives": positives}
+        second = {} if positives is None else {"positives": positives, "keys": positives}
         given = {"anchors": anchors, **second, **others}
         self.require_embeddings(anchors.size(-1))
         values = [loss_of(self.whole, given)]

@@ -64,7 +64,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("lifted_structured", {"hinge": True}, {"labels": CLASSES}),
     ("lifted_structured", {"hinge": True}, {}),
     ("matryoshka", {"loss": {"type": "barlow_twins"}, "dimensions": [2]}, {}),
-    ("matryoshka", {"loss": {"type": "moco", **QUEUE}, "dimensions": [3, 2]}, {}),
+    ("matryoshka", {"loss": {"type": "nce", **LEARNT}, "dimensions": [3, 2]}, {}),
     ("mochi", QUEUE, {}),
     ("mochi", {**QUEUE, "only_filled": True, "in_batch": True, "start_after": 1}, {}),
     ("mochi", {"queue_size": 0, "in_batch": True}, {}),

@@ -74,7 +74,10 @@ def test_each_size_has_a_state_of_its_own(name: str) -> None:
         one.load_state_dict(kept[size].state_dict())
     for step in range(3):
         given = {"anchors": normal(4, WIDTH, seed=step).float(), "ids": torch.arange(4) + step}
-        given |= {"positives": normal(4, WIDTH, seed=9).float(), "negatives": normal(3, WIDTH).float()}
+        given |= {
+            "positives": normal(4, WIDTH, seed=9).float(),
+            "negatives": normal(3, WIDTH).float(),
+        }
         given["keys"] = given["positives"]
         expected = [
             loss_of(one, {key: t[..., :size] if t.dim() > 1 else t for key, t in given.items()})

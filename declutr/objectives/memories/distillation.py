@@ -98,7 +98,8 @@ class Distillation(Objective):
         self.targets = targets
         self.temperature = numerics.above_zero("temperature", temperature)
         self.teacher_temperature = numerics.above_zero(
-            "teacher_temperature", temperature if teacher_temperature is None else teacher_temperature
+            "teacher_temperature",
+            temperature if teacher_temperature is None else teacher_temperature,
         )
         self.reduction = numerics.scalar_reduction(reduction)
 

@@ -41,7 +41,9 @@ def test_rows_of_several_files_are_those_of_their_numbers(tmp_path: Path) -> Non
         np.save(tmp_path / f"embeddings-{number:05d}.npy", rows[start : start + 10])
     np.save(tmp_path / "whole.npy", rows.astype(np.float16))
     anchors, ids = normal(6, 4).float(), torch.tensor([21, 0, 9, 10, 24, 10])
-    losses = [Distillation(str(place))(anchors, ids) for place in (tmp_path, tmp_path / "whole.npy")]
+    losses = [
+        Distillation(str(place))(anchors, ids) for place in (tmp_path, tmp_path / "whole.npy")
+    ]
     expected = distillation_loss(anchors, torch.from_numpy(rows[ids]))
     assert losses[0].item() == pytest.approx(expected.item())
     assert losses[1].item() == pytest.approx(expected.item(), abs=1e-2)

@@ -1,0 +1,13 @@
+// I have: sentences, one a line, and no GPU
+// I want: an encoder without a transformer and without negatives (static SCD)
+// SCD over the mean of token vectors: the same sentences with few and with many tokens left out;
+// their embeddings are pushed apart, their projections decorrelated. TRANSFORMER_MODEL is a folder
+// of `declutr static-vectors`.
+// Optimizer: no public code; see optimizers.libsonnet.
+(import "../sentences/scd.jsonnet") + (import "static.libsonnet") {
+    learning_rate:: 1e-3,
+    max_length:: 128,
+    views:: { type: "dropout_rates", low: 0.1, high: 0.4 },  // of tokens
+
+    model+: { head+: { hidden_dims: [1024, 1024, 1024] } },
+}
