@@ -60,10 +60,10 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             objective(normal(2, 4), torch.tensor(ids))
-    with pytest.raises(ConfigurationError, match="places for 3 .* up to 5. Embed train_data_path"):
+    with pytest.raises(ConfigurationError, match=r"places for 3 .* up to 5. Embed train_data_path"):
         require_room(objective, type("Loader", (), {"documents": np.array([0, 5])}))
     elsewhere = Distillation(str(tmp_path))  # an archive is opened without the files
-    with pytest.raises(ConfigurationError, match="Found no embeddings .* expected an npy file"):
+    with pytest.raises(ConfigurationError, match=r"Found no embeddings .* expected an npy file"):
         elsewhere(normal(2, 4), torch.tensor([0, 1]))
     (tmp_path / "bad.npy").write_text("no array")
     with pytest.raises(ConfigurationError, match="cannot be read as npy"):
