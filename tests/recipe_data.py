@@ -93,7 +93,7 @@ class RecipeData:
         """The recipe for these data and a tiny transformer."""
         static = {"TRANSFORMER_MODEL": str(self._static)} if recipe.parent.name == "static" else {}
         config = Params.from_file(str(recipe), ext_vars=static).as_dict(quiet=True)
-        head = config["model"].get("head", {})
+        head = config["model"].get("head") or {}
         pooler = config["model"].get("seq2vec_encoder") or {}
         own = 2 * _SIZES["hidden_size"] if "encoder" in pooler else _WIDTH
         _shrink(config, _PROJECTED if "hidden_dims" in head else own)

@@ -115,7 +115,7 @@ class Distillation(Objective):
 
         `ValueError` : there is no such row, or its embedding was not finite.
         """
-        teacher = to_device(self._rows(on_host(ids).numpy()), anchors.device).to(anchors.dtype)
+        teacher = to_device(self._rows(on_host(ids).numpy()), anchors.device)
         temperatures = self.temperature, self.teacher_temperature
         return distillation_loss(anchors, teacher, *temperatures, self.reduction)
 
