@@ -41,6 +41,9 @@ class TokenEmbeddingBag(TextFieldEmbedder):
     `ConfigurationError` : the folder holds no static encoder, or the rate is out of range.
     """
 
+    unpads = True
+    """Whether both views are embedded in one pass, which makes one gradient of the table, not two."""
+
     def __init__(
         self,
         model_name: str,
