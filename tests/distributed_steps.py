@@ -93,7 +93,7 @@ def train_steps(config: dict, masks: str, batches: list[dict], dtype: torch.dtyp
             loss.backward()
             losses.append(loss.item())
             named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-            gradients.append({n: p.grad.to_dense().clone() for n, p in named})
+            gradients.append({n: p.grad.clone() for n, p in named})
     return {"losses": losses, "gradients": gradients, "metrics": model.get_metrics()}
 
 

@@ -155,15 +155,11 @@ def assert_decay_spares_norms_and_biases(
     assert not decayed & {id(parameter) for norm in norms for parameter in norm.parameters()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS], ids=name_of)
-def test_recipe_trains_resumes_and_embeds(
-    recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that is killed in between ends as one that is not, and its archive is its model."""
-    checkpoints = {"type": "atomic", "save_every_num_batches": STEP}
-    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=checkpoints)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+def assert_resumes(
+    config: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, dict[str, Any]]:
+    """Train, and go on from a checkpoint of it; return the model, and the state of the weights."""
+    whole, killed = folder / "whole", folder / "killed"
     with monkeypatch.context() as patched:
         save = AtomicCheckpointer.save_checkpoint
 
@@ -179,7 +175,38 @@ def test_recipe_trains_resumes_and_embeds(
     last = f"model_state_e{EPOCHS}_b0.th"
     states = [torch.load(run / last, weights_only=True) for run in (whole, killed)]
     assert differences(*states) == []
-    assert all(torch.isfinite(t).all() for t in states[0].values() if torch.is_tensor(t))
+    return model, states[0]
+
+
+CHECKPOINTS = {"type": "atomic", "save_every_num_batches": STEP}
+
+
+@pytest.mark.slow
+def test_sparse_gradients_of_a_table_resume_as_well(
+    data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_path("static_declutr")
+    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=CHECKPOINTS)
+    config["model"]["text_field_embedder"] |= {"sparse": True, "token_dropout": 0.2}
+    config["model"]["loss"] = {"type": "matryoshka", "loss": {"type": "nce"}, "dimensions": [8]}
+    config["model"]["loss"]["loss"] |= {"learn_scale": True}
+    config["trainer"]["optimizer"] = {"type": "dense_sparse_adam", "lr": 1e-2}
+    model, _ = assert_resumes(config, tmp_path, monkeypatch)
+    rows = Encoder(tmp_path / "whole", truncate_dim=8)(["ka lo mi tu"])
+    whole = Encoder(tmp_path / "whole")(["ka lo mi tu"])
+    assert np.array_equal(rows, whole[:, :8]) and model.embedding_dim == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS], ids=name_of)
+def test_recipe_trains_resumes_and_embeds(
+    recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed in between ends as one that is not, and its archive is its model."""
+    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=CHECKPOINTS)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    model, state = assert_resumes(config, tmp_path, monkeypatch)
+    assert all(torch.isfinite(t).all() for t in state.values() if torch.is_tensor(t))
     for epoch in range(EPOCHS):
         metrics = [metrics_of(run, epoch) for run in (whole, killed)]
         assert metrics[0] == metrics[1]

@@ -169,6 +169,16 @@ def test_an_archive_is_opened_without_a_table(folder: Path, tmp_path: Path) -> N
         TokenEmbeddingBag(str(tmp_path))
 
 
+def test_sparse_gradients_are_of_one_process(folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("declutr.modules.token_embedding_bag.is_distributed", lambda: True)
+    bag = TokenEmbeddingBag(str(folder), sparse=True)
+    with pytest.raises(
+        ConfigurationError, match=r"Set model\.text_field_embedder\.sparse to false"
+    ):
+        bag.bag(TEXTS)
+    assert bag.eval().bag(TEXTS).shape == (3, 8)
+
+
 def test_wrong_settings_and_texts_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"token_dropout must lie in \[0, 1\), got 1"):
         TokenEmbeddingBag(str(folder), token_dropout=1)

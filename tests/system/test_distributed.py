@@ -192,15 +192,12 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
-    **{
-        f"static, {kind}": (
-            {"loss": {"type": "matryoshka", "loss": {}, "dimensions": [3]}},
-            {"type": "token_embedding_bag", "sparse": kind == "sparse", "token_weights": True},
-            "by_position",
-            torch.float64,
-        )
-        for kind in ("dense", "sparse")
-    },
+    "static": (
+        {"loss": {"type": "matryoshka", "loss": {}, "dimensions": [3]}},
+        {"type": "token_embedding_bag", "token_weights": True},
+        "by_position",
+        torch.float64,
+    ),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},

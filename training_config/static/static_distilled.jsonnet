@@ -13,7 +13,8 @@ local of_teacher = {
 
 (import "../sentences/sentences.libsonnet") + of_teacher + (import "static.libsonnet") {
     batch_size:: 256,
-    num_epochs:: 10,
+    num_epochs:: 3,
+    learning_rate:: 3e-2,
     max_length:: 256,
     views:: null,  // there is one
 

@@ -5,9 +5,12 @@
 // of `declutr static-vectors`.
 // Optimizer: no public code; see optimizers.libsonnet.
 (import "../sentences/scd.jsonnet") + (import "static.libsonnet") {
-    learning_rate:: 1e-3,
+    learning_rate:: 3e-3,
     max_length:: 128,
-    views:: { type: "dropout_rates", low: 0.1, high: 0.4 },  // of tokens
+    views:: { type: "dropout_rates", low: 0.2, high: 0.6 },  // of tokens
 
-    model+: { head+: { hidden_dims: [1024, 1024, 1024] } },
+    model+: {
+        head+: { hidden_dims: [512, 512, 512] },
+        loss+: { contrast_weight: 0.1 },
+    },
 }
