@@ -11,6 +11,6 @@
 
     model+: {
         head+: { hidden_dims: [512, 512, 512] },
-        loss+: { contrast_weight: 0.1 },
+        loss+: { contrast_weight: 0.3 },
     },
 }
