@@ -2,12 +2,12 @@
 
 import math
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from declutr.inference import EncoderError, require_one_of
 from declutr.inference.encoder import Encoder
@@ -59,7 +59,6 @@ class OwnEncoder(NamedEncoder):
         if dim is not None and not dim.isdecimal():
             raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
         self._batch_size, self._precision = batch_size, precision
-        self._device = chosen_device(settings.get("device")).type
         with raised_as(EncoderError, OSError, tarfile.TarError):
             self._encoder = Encoder(
                 place,
@@ -69,6 +68,7 @@ class OwnEncoder(NamedEncoder):
                 truncate_dim=int(dim) if dim else None,
                 **settings,
             )
+        self._device = self._encoder._model.device_type
         self.dimension = self._encoder.dimension
         self.parameters = self._encoder.num_parameters
         self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
@@ -128,6 +128,8 @@ class FromSentenceTransformers(NamedEncoder):
                 f"of your choice: hf:{place}?pooling=mean"
             ) from error
         self._place, self._batch_size = place, batch_size
+        import torch
+
         where = str(chosen_device(device))
         self._device = where.partition(":")[0]
         try:
@@ -200,7 +202,8 @@ class FromSentenceTransformers(NamedEncoder):
 def _torch_with(device: str, package: str) -> dict[str, str]:
     """Return the device, the precision of its float32 products, and the releases of libraries."""
     precision = {name: os.environ[name] for name in _DECIDING if name in os.environ}
-    precision["float32 products"] = torch.get_float32_matmul_precision()
+    torch = sys.modules.get("torch")  # without it, nobody has changed what it does
+    precision["float32 products"] = torch.get_float32_matmul_precision() if torch else "highest"
     releases = installed_versions("torch", "transformers", "tokenizers", package)
     return {"device": device, **precision, **releases}
 
