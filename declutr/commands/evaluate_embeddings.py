@@ -145,13 +145,10 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
 
 
 def _protocol(args: argparse.Namespace) -> Protocol:
-    import torch
-
     from declutr.evaluation.task import PROTOCOLS
 
     own = {name: getattr(args, name) for name in ("classifier", "hidden", "seed")}
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return replace(PROTOCOLS[args.protocol], device=device, **own)
+    return replace(PROTOCOLS[args.protocol], device=args.device, **own)
 
 
 def _list(tasks: Sequence[Task]) -> None:
@@ -185,7 +182,9 @@ def _evaluate(
     from declutr.evaluation.report.written_report import write_report
     from declutr.evaluation.results import ResultFolder
     from declutr.evaluation.run import ChangedResults, Run
+    from declutr.system.processors import keep_to_quota
 
+    keep_to_quota()
     wanted = wanted_of(args)
     names = _names(args.encoders)
     truncated = _truncated(names, dimensions)
