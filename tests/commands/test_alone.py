@@ -1,5 +1,6 @@
 """Commands of `declutr` that run without AllenNLP, and do as they do with it."""
 
+import itertools
 import json
 import os
 import signal
@@ -52,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_static(TABLE, tmp_path / "static")
     lines = ["kalo mitu. resa nove", "pidu kalo", "nove sano mitu", "resa resa pidu"]
     (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
-    rows = [f"{first}\t{second}" for first, second in zip(lines, lines[1:], strict=False)]
+    rows = [f"{first}\t{second}" for first, second in itertools.pairwise(lines)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
     folder = tmp_path / "data" / "downstream" / "STS" / "STS12-en-test"
     folder.mkdir(parents=True)
@@ -127,7 +128,7 @@ def test_what_allennlp_opens_is_left_to_it(
 
 
 def test_errors_are_told_and_can_be_traced(place: Path, monkeypatch, capsys) -> None:
-    words = "embed static lines.txt -o out --max-length 0".split()
+    words = ["embed", "static", "lines.txt", "-o", "out", "--max-length", "0"]
     with pytest.raises(CommandError, match="Expected a --max-length of at least 1, got 0"):
         run_alone(words)
     monkeypatch.delenv(TRACEBACK)
@@ -139,7 +140,7 @@ def test_errors_are_told_and_can_be_traced(place: Path, monkeypatch, capsys) -> 
 
 @pytest.mark.slow
 def test_sigterm_ends_them_with_a_status(place: Path) -> None:
-    run_alone("index static lines.txt -o index --quiet".split())
+    run_alone(["index", "static", "lines.txt", "-o", "index", "--quiet"])
     process = declutr_program("search", "index", "--json")
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("kalo\n")
