@@ -227,9 +227,8 @@ def _paragraphs(path: Path) -> tuple[list[_Found], str]:
         found = _named_docstrings(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [], str(error) or type(error).__name__
-    named = (
-        (name, [line for line in map(_line, _BLANK_LINES.split(t)) if line]) for name, t in found
-    )
+    split = ((name, map(_line, _BLANK_LINES.split(text))) for name, text in found)
+    named = ((name, [line for line in lines if line]) for name, lines in split)
     return [(name, lines) for name, lines in named if lines], ""
 
 

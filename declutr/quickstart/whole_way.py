@@ -159,10 +159,8 @@ class Quickstart:
         """Train a static encoder by one line, which needs nothing but the documents."""
         one_line = ["train", "static_declutr", str(self.train_file), "-s", str(self.static)]
         changed = ["-o", json.dumps(self.given)] if self.given else []
-        begun = (self.static / "config.json").exists()
-        _allennlp(
-            *one_line, *changed, "--recover" if begun else "--force", without_transformer=True
-        )
+        begun = "--recover" if (self.static / "config.json").exists() else "--force"
+        _allennlp(*one_line, *changed, begun, without_transformer=True)
 
     def report_static(self) -> str:
         """Return a text with what the static encoder finds, before and after its training."""
