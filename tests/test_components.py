@@ -125,7 +125,8 @@ def test_the_table_equals_the_registered_classes() -> None:
                 found[place][name] = f"{cls.__module__}:{cls.__qualname__}"
     assert found == components.COMPONENTS
     calls = sum(len(re.findall(r"^@\w+\.register\(", source(name), re.M)) for name in registering)
-    assert calls == sum(map(len, components.COMPONENTS.values()))
+    # Subcommands are registered in a loop over their names.
+    assert calls == sum(map(len, components.COMPONENTS.values())) - len(components.SUBCOMMANDS)
 
 
 def source(module: str) -> str:
