@@ -123,10 +123,11 @@ def device_names(device: str | Sequence[str] | None, cuda_device: int | None) ->
         if device is not None:
             raise EncoderError("Got device and cuda_device; give one of them.")
         device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
+    names: Sequence[str | None]
     names = [device] if device is None or isinstance(device, str) else list(device)
     if not names:
         raise EncoderError("Expected at least one device, got an empty list.")
-    return names if len(names) == 1 else [str(chosen_device(name)) for name in names]
+    return list(names) if len(names) == 1 else [str(chosen_device(name)) for name in names]
 
 
 def chosen_dtype(name: str, on: torch.device | str | None) -> str:
