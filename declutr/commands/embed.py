@@ -161,7 +161,7 @@ def _files(inputs: list[str]) -> list[Path | None]:
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
-    from declutr.archives.safety import UnsafeArchive
+    from declutr.archives import UnsafeArchive
     from declutr.inference.encoder import Encoder, EncoderError
 
     options = {name: getattr(args, name) for name in _OF_ENCODER}

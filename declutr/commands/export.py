@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from declutr.commands.command import Command, told_to_user
+from declutr.inference.model_kinds import is_archive
 
 _TOLERANCE = 1e-5
 
@@ -56,7 +57,7 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
 
     def needs_allennlp(self, args: argparse.Namespace) -> bool:
-        return True
+        return is_archive(args.archive)
 
     def run(self, args: argparse.Namespace) -> None:
         # These load transformers, and every `allennlp` command loads this module.

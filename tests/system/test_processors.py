@@ -201,7 +201,7 @@ def test_processes_of_one_machine_share_its_threads(
 def test_a_single_process_or_a_gpu_shares_nothing(machine, monkeypatch) -> None:
     machine(8, None)
     share_processors(CPU)
-    monkeypatch.setattr(module, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     share_processors(torch.device("cuda"))  # does not ask other processes
     assert torch.get_num_threads() == 8
 
