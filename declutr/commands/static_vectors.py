@@ -72,8 +72,10 @@ class StaticVectors(Command):
         from declutr.export.output_place import made_beside, move
         from declutr.inference import EncoderError
         from declutr.system.files import use_umask
+        from declutr.system.processors import keep_to_quota
 
         _check(args)
+        keep_to_quota()
         errors = (StaticFolderError, EncoderError, SourceError, ValueError, OSError)
         with told_to_user(*errors):
             folder = _checked_place(Path(args.output), args.overwrite)
