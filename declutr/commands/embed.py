@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from declutr._version import __version__
 from declutr.commands import command
 from declutr.commands.errors import CommandError
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 from declutr.system import installed_versions
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module

@@ -15,7 +15,7 @@ from declutr.commands.command import Command, require_at_least_1, told_to_user, 
 from declutr.commands.errors import CommandError
 from declutr.commands.overview import other_plugins
 from declutr.commands.report_options import add_report_options, wanted_of
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.run import Run

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from declutr.commands.command import Command, told_to_user
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 _TOLERANCE = 1e-5
 

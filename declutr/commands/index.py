@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from declutr.commands import command
 from declutr.commands.errors import CommandError
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import IndexSummary

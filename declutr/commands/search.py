@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from declutr.commands.command import Command, require_at_least_1, told_to_user
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import Hit, SearchIndex

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
 from declutr.commands.errors import CommandError
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     import numpy as np

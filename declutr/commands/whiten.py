@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
 from declutr.commands.errors import CommandError
-from declutr.inference.model_kinds import is_archive
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     import numpy as np

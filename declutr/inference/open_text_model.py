@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from declutr.archives.static_folder import is_static
 from declutr.bridge.deferral import garbage
-from declutr.inference import EncoderError
-from declutr.inference.model_kinds import KINDS, kind_at
+from declutr.inference import KINDS, EncoderError, kind_at
 from declutr.inference.text_model import TextModel
 from declutr.system.processors import keep_to_quota
 from declutr.system.releases import warn_of_untested_releases
