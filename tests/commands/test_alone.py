@@ -91,7 +91,7 @@ def test_they_give_what_they_give_with_allennlp(
     for name in [*names.split(), "triplets.tsv"]:
         ours, theirs = ((place / part / name).read_bytes() for part in ("alone", "with"))
         assert ours.replace(b"alone", b"with") == theirs, name
-    assert np.load(place / "alone" / names.split()[0]).shape == (4, 4)
+    assert np.load(place / "alone" / names.split()[0]).shape == (4, 8)
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
