@@ -1,0 +1,186 @@
+// The grid of `python -m benchmarks study`: every run of every part.
+//
+// `starts` are encoders before training, by name; `parts` have blocks, and a block is all
+// combinations of its corpora, starts, rows and seeds. A row without a recipe is the start itself.
+// `tasks` are what runs of a part are scored on.
+// `keys` are settings of the recipe, as `declutr.train` takes them. They are given even where they
+// are the recipe's own: a line of results says all that it depends on.
+local seeds = [1, 2, 3, 4, 5];
+local of_start = [0];  // nothing is drawn
+
+// ---- static encoders ----
+
+local texts(unit, sif, components=0) =
+  { kind: "texts", unit: unit, sif: sif, components: components, dimension: 256, vocabulary: 30000 };
+local alone = { name: "start", recipe: null, keys: {} };
+local static_declutr = {
+  recipe: "static_declutr",
+  keys: {
+    learning_rate: 1e-2,
+    temperature: 0.2,
+    min_span_len: 32,
+    max_span_len: 128,
+    batch_size: 32,
+    num_epochs: 10,
+  },
+};
+local changed(name, changes) = static_declutr { name: name, keys+: changes };
+
+// ---- transformers ----
+// One line for another size: any folder of a transformer, by `--encoder small=FOLDER`.
+local transformer = "small transformer";
+local paper_spans = { min_span_len: 8, max_span_len: 64, batch_size: 16 };
+local declutr(name, changes={}) = {
+  name: name,
+  recipe: "declutr",
+  keys: paper_spans { learning_rate: 5e-4, num_epochs: 2, temperature: 0.05 } + changes,
+};
+// Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so that
+// they see as many spans, in as many steps.
+local one_anchor = { num_anchors: 1, batch_size: 2 * paper_spans.batch_size, num_epochs: 4 };
+local with(anchors, changes) =
+  (if anchors == 1 then one_anchor else { num_anchors: anchors }) + changes;
+
+local similarity = ["STS12", "STS-B 2012", "SICK-R", "Cranfield", "span retrieval"];
+local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
+
+{
+  starts: {
+    "PPMI, unit length x SIF": texts(true, 1e-3),
+    "PPMI": texts(false, null),
+    "PPMI, SIF": texts(false, 1e-3),
+    "PPMI, SIF less first component": texts(false, 1e-3, 1),
+    random: { kind: "random", dimension: 256, vocabulary: 30000 },
+    MiniLM: { kind: "encoder", encoder: "minilm" },
+    "MiniLM, distilled": { kind: "distil", encoder: "minilm", dimension: 256 },
+    "MiniLM, distilled by model2vec": { kind: "model2vec", encoder: "minilm", dimension: 256 },
+    BM25: { kind: "bm25" },
+    [transformer]: { kind: "encoder", encoder: "small" },
+    "small transformer, first token": { kind: "encoder", encoder: "small", pooling: "cls" },
+  },
+
+  parts: {
+    static: {
+      title: "Static encoders",
+      tasks: similarity + ["TREC"],
+      local chosen_on = ["openstax_sections"],
+      local others = ["acl_papers", "eltec_eng_chapters"],
+      local main = ["PPMI, unit length x SIF"],
+      blocks: [
+        { corpora: chosen_on + others, starts: main, rows: [alone], seeds: of_start },
+        {
+          corpora: chosen_on + others,
+          starts: main,
+          rows: [changed("static_declutr", {})],
+          seeds: seeds,
+        },
+        {
+          corpora: chosen_on + others,
+          starts: ["PPMI", "PPMI, SIF", "PPMI, SIF less first component", "BM25"],
+          rows: [alone],
+          seeds: of_start,
+        },
+        { corpora: chosen_on, starts: ["random"], rows: [alone], seeds: seeds },
+        {
+          corpora: chosen_on,
+          starts: ["MiniLM, distilled", "MiniLM, distilled by model2vec", "MiniLM"],
+          rows: [alone],
+          seeds: of_start,
+        },
+        {
+          corpora: chosen_on,
+          starts: ["MiniLM, distilled", "random"],
+          rows: [changed("static_declutr", {})],
+          seeds: seeds,
+        },
+      ],
+    },
+
+    static_search: {
+      title: "Settings of static_declutr, one at a time",
+      tasks: $.parts.static.tasks,
+      blocks: [{
+        corpora: ["openstax_sections"],
+        starts: ["PPMI, unit length x SIF"],
+        rows: [alone] + [
+          changed("%s, %d epochs" % [change[0], epochs], change[1] { num_epochs: epochs })
+          for epochs in [3]
+          for change in [
+            ["lr 1e-2, temperature 0.2, spans of 32 to 128", {}],
+            ["lr 1e-3", { learning_rate: 1e-3 }],
+            ["lr 3e-3", { learning_rate: 3e-3 }],
+            ["lr 3e-2", { learning_rate: 3e-2 }],
+            ["temperature 0.05", { temperature: 0.05 }],
+            ["temperature 0.1", { temperature: 0.1 }],
+            ["temperature 0.5", { temperature: 0.5 }],
+            ["spans of 8 to 64", { min_span_len: 8, max_span_len: 64 }],
+            ["128 documents a step", { batch_size: 128 }],
+          ]
+        ] + [changed("lr 1e-2, 30 epochs", { num_epochs: 30 })],
+        seeds: [1],
+      }],
+    },
+
+    // DeCLUTR (ACL 2021), figure 2: anchors, temperature, positives and their strategy.
+    figure2: {
+      title: "DeCLUTR's figure 2: anchors, temperature, positives",
+      tasks: everything,
+      blocks: [
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer, "small transformer, first token"],
+          rows: [alone],
+          seeds: of_start,
+        },
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer],
+          rows: [
+            declutr("%d anchors" % anchors, with(anchors, {}))
+            for anchors in [1, 2, 4]
+          ] + [
+            declutr("temperature %g" % temperature, { temperature: temperature })
+            for temperature in [5e-4, 5e-3, 5e-1]
+          ] + [
+            declutr("%d positives" % positives, { num_positives: positives })
+            for positives in [1, 4]
+          ] + [
+            declutr("%s positives, %d anchors" % [strategy, anchors], with(anchors, {
+              "dataset_reader.sampling_strategy": strategy,
+            }))
+            for strategy in ["adjacent", "subsuming"]
+            for anchors in [1, 2]
+          ] + [
+            declutr("%d documents" % documents, { "data_loader.subset": { size: documents } })
+            for documents in [200, 660]
+          ],
+          seeds: [1, 2, 3],
+        },
+      ],
+    },
+
+    // DeCLUTR (ACL 2021), figure 3: the objective.
+    figure3: {
+      title: "DeCLUTR's figure 3: with and without masked language modelling",
+      tasks: everything,
+      blocks: [
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer],
+          rows: [alone],
+          seeds: of_start,
+        },
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer],
+          rows: [
+            declutr("contrastive and MLM"),
+            declutr("contrastive") { recipe: "contrastive_only" },
+            declutr("MLM") { recipe: "mlm_only" },
+          ],
+          seeds: [1, 2, 3],
+        },
+      ],
+    },
+  },
+}
