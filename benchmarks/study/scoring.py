@@ -81,7 +81,7 @@ def scored(place: str, options: str, tasks: Sequence[Any], store: Path | None) -
 
 
 def scored_by_bm25(tasks: Sequence[Any], data: Path) -> dict[str, Any]:
-    """Score BM25 on Cranfield and the held-out sections; words are not stemmed, none is left out."""
+    """Score BM25 on Cranfield and held-out spans; words are not stemmed, and none is left out."""
     from declutr.evaluation.scores import Score
     from declutr.evaluation.tasks.relevance_sets import read_trec
     from declutr.evaluation.tasks.retrieval import gains, ndcg
@@ -126,18 +126,3 @@ def _add(found: dict[str, Any], task: str, main: str, scores: Sequence[Any]) -> 
     # Equal samples for each encoder, so that differences are of the same items.
     drawn = resampled(of_main, RESAMPLES, zlib.crc32(task.encode()))
     found["samples"][task] = packed(drawn[0])
-
-
-class _LexicalTask:
-    """A task of retrieval, whose queries are answered by BM25."""
-
-    def __init__(self, queries: Sequence[str], documents: Sequence[str], depth: int) -> None:
-        from declutr.corpus.text import normalize_whitespace
-        from declutr.search.candidates import BM25Candidates
-
-        rows: dict[str, int] = {}
-        for row, text in enumerate(documents):
-            rows.setdefault(normalize_whitespace(text), row)
-        found = BM25Candidates(documents).find(queries, None, depth)
-        self.ranked = [[rows[text] for text in each.texts] for each in found]
-        self.depth = depth
