@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     needed.add_argument("--data", type=Path, help="SentEval's data")
     parser.add_argument("--part", action="append", metavar="NAME", help="of the grid (all)")
     parser.add_argument("--corpora", nargs="+", metavar="NAME", help="some of the texts only")
+    parser.add_argument("--starts", nargs="+", metavar="NAME", help="some of the starts only")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="some of the rows only")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="some of the seeds only")
     parser.add_argument("--grid", type=Path, default=GRID, help="a file like the study's own")
@@ -67,6 +68,7 @@ def _missing(of_part: list[Entry], args: argparse.Namespace) -> list[Entry]:
         entry
         for entry in of_part[first - 1 :: every]
         if (args.corpora is None or entry["corpus"] in args.corpora)
+        and (args.starts is None or entry["start"] in args.starts)
         and (args.rows is None or entry["row"] in args.rows)
         and (args.seeds is None or entry["seed"] in args.seeds)
         and lines.line_of(entry, finished) is None

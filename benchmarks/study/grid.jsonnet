@@ -41,6 +41,22 @@ local one_anchor = { num_anchors: 1, batch_size: 2 * paper_spans.batch_size, num
 local with(anchors, changes) =
   (if anchors == 1 then one_anchor else { num_anchors: anchors }) + changes;
 
+// Sentence objectives: 500 steps of 64 sentences of the same documents.
+local of_sentences(name, recipe, changes={}) = {
+  name: name,
+  recipe: recipe,
+  texts: "sentences",
+  keys: {
+    batch_size: 64,
+    num_epochs: 1,
+    learning_rate: 1e-4,
+    "data_loader.subset": { size: 32000 },
+  } + changes,
+};
+local trained_on(corpora, start, rows) = [
+  { corpora: corpora, starts: [start], rows: [alone], seeds: of_start },
+  { corpora: corpora, starts: [start], rows: rows, seeds: [1, 2, 3] },
+];
 local similarity = ["STS12", "STS-B 2012", "SICK-R", "Cranfield", "span retrieval"];
 local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
 
@@ -163,24 +179,61 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
     figure3: {
       title: "DeCLUTR's figure 3: with and without masked language modelling",
       tasks: everything,
-      blocks: [
-        {
-          corpora: ["openstax_sections"],
-          starts: [transformer],
-          rows: [alone],
-          seeds: of_start,
-        },
-        {
-          corpora: ["openstax_sections"],
-          starts: [transformer],
-          rows: [
-            declutr("contrastive and MLM"),
-            declutr("contrastive") { recipe: "contrastive_only" },
-            declutr("MLM") { recipe: "mlm_only" },
-          ],
-          seeds: [1, 2, 3],
-        },
-      ],
+      blocks: trained_on(["openstax_sections"], transformer, [
+        declutr("contrastive and MLM"),
+        declutr("contrastive") { recipe: "contrastive_only" },
+        declutr("MLM") { recipe: "mlm_only" },
+      ]),
+    },
+
+    // DeCLUTR v1 (arXiv, June 2020), figure S1.
+    figureS1: {
+      title: "DeCLUTR v1's figure S1: projection and memory bank",
+      tasks: everything,
+      blocks: trained_on(["openstax_sections"], transformer, [
+        declutr("DeCLUTR"),
+        declutr("projection") { recipe: "declutr_projection" },
+        declutr("memory bank") { recipe: "declutr_memory_bank" },
+      ]),
+    },
+
+    // SCD (2022), table 3: its two terms alone and together.
+    scd: {
+      title: "SCD's ablation",
+      tasks: everything + ["geometry"],
+      blocks: trained_on(["openstax_sections"], transformer, [
+        of_sentences("self-contrast", "scd_self_contrast"),
+        of_sentences("decorrelation", "scd_decorrelation"),
+        of_sentences("SCD", "scd"),
+      ]),
+    },
+
+    objectives: {
+      title: "Objectives from one start",
+      tasks: everything,
+      blocks: trained_on(["openstax_sections"], transformer, [
+        declutr("DeCLUTR"),
+        declutr("DeCLUTR without MLM") { recipe: "contrastive_only" },
+        declutr("MLM") { recipe: "mlm_only" },
+        of_sentences("SimCSE", "simcse"),
+        of_sentences("SCD", "scd"),
+        of_sentences("Barlow Twins", "barlow_twins"),
+        of_sentences("Contrastive Tension, in-batch negatives", "contrastive_tension_in_batch"),
+        of_sentences("TSDAE", "tsdae"),
+      ]),
+    },
+
+    adaptation: {
+      title: "Adapting a public sentence encoder to a domain",
+      tasks: similarity,
+      local gentle = { learning_rate: 2e-5, num_epochs: 1, max_span_len: 128, min_span_len: 32 },
+      blocks: trained_on(["acl_papers"], "MiniLM", [
+        declutr("DeCLUTR", gentle),
+        declutr("DeCLUTR without MLM", gentle) { recipe: "contrastive_only" },
+        declutr("MLM", gentle) { recipe: "mlm_only" },
+        of_sentences("SimCSE", "simcse", { learning_rate: 2e-5 }),
+        of_sentences("TSDAE", "tsdae", { learning_rate: 2e-5 }),
+      ]),
     },
   },
 }

@@ -55,6 +55,7 @@ def entries(grid: Mapping[str, Any], part: str) -> list[Entry]:
 def _entry(
     grid: Mapping[str, Any], part: str, corpus: str, start: str, row: Mapping[str, Any], seed: int
 ) -> Entry:
-    settings = {"start": grid["starts"][start], "recipe": row["recipe"], "keys": row["keys"]}
+    of_row = {name: value for name, value in row.items() if name != "name"}
+    settings = {"start": grid["starts"][start], **of_row}
     names = {"part": part, "corpus": corpus, "start": start, "row": row["name"]}
     return {**names, "seed": seed, "settings": settings}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,8 +88,20 @@ def _train(entry: Entry, start: str, train: Path, output: Path) -> None:
     import declutr
 
     settings = entry["settings"]
+    if settings.get("texts") == "sentences":
+        train = _sentences(train)
     keys = {"seed": entry["seed"], "data_loader.num_workers": 0, **settings["keys"]}
     declutr.train(str(train), model=start, recipe=settings["recipe"], output=output, **keys)
+
+
+def _sentences(documents: Path) -> Path:
+    """Return the file of the sentences of documents, one a line, which is made if need be."""
+    file = documents.with_name("sentences.txt")
+    with locked(documents.parent / "texts.lock"):
+        if not file.exists():
+            command = [sys.executable, "-m", "declutr", "split-sentences", str(documents)]
+            subprocess.run([*command, "-o", str(file)], check=True, capture_output=True)
+    return file
 
 
 def _name(entry: Entry) -> str:
