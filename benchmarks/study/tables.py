@@ -53,7 +53,7 @@ class Group:
 
     @cached_property
     def seconds(self) -> float:
-        """The mean processor time of a run, for training or for making the start."""
+        """The mean processor time of training."""
         return float(np.mean([line["processor_seconds"] for line in self.lines]))
 
     def scored(self, task: str) -> Scored | None:
@@ -116,7 +116,7 @@ def _row(group: Group, start: Group | None, tasks: Sequence[str]) -> Row:
     }
     for task in tasks:
         row[NAMES.get(task, task)] = _cell(group, start, task)
-    return {**row, "processor s": f"{group.seconds:.0f}" if group.seconds else "–"}
+    return {**row, "processor s": "–" if group.recipe is None else f"{group.seconds:.0f}"}
 
 
 def _cell(group: Group, start: Group | None, task: str) -> str:
