@@ -27,8 +27,24 @@ local static_declutr = {
 local changed(name, changes) = static_declutr { name: name, keys+: changes };
 
 // ---- transformers ----
-// One line for another size: any folder of a transformer, by `--encoder small=FOLDER`.
+// Pre-trained here by the recipe `mlm_only`, on the corpus itself. On a GPU, change its size; or take
+// any folder of a transformer: `{ kind: "encoder", encoder: "base" }` and `--encoder base=FOLDER`.
 local transformer = "small transformer";
+local pretrained = {
+  kind: "pretrained",
+  layers: 2,
+  hidden_size: 128,
+  heads: 4,
+  vocabulary: 8000,
+  keys: {
+    learning_rate: 1e-3,
+    num_epochs: 8,
+    num_anchors: 4,
+    batch_size: 16,
+    min_span_len: 24,
+    max_span_len: 126,
+  },
+};
 local paper_spans = { min_span_len: 8, max_span_len: 64, batch_size: 16 };
 local declutr(name, changes={}) = {
   name: name,
@@ -71,8 +87,8 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
     "MiniLM, distilled": { kind: "distil", encoder: "minilm", dimension: 256 },
     "MiniLM, distilled by model2vec": { kind: "model2vec", encoder: "minilm", dimension: 256 },
     BM25: { kind: "bm25" },
-    [transformer]: { kind: "encoder", encoder: "small" },
-    "small transformer, first token": { kind: "encoder", encoder: "small", pooling: "cls" },
+    [transformer]: pretrained,
+    "small transformer, first token": pretrained { pooling: "cls" },
   },
 
   parts: {

@@ -61,16 +61,16 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
         begun, used = time.perf_counter(), time.process_time()
         start = place_of(settings["start"], entry["seed"], train, places.encoders)
         pooling = settings["start"].get("pooling")
-        options, store = f"?pooling={pooling}" if pooling else "", places.work / "embeddings"
         if settings["recipe"] is None:
             seconds, processor = time.perf_counter() - begun, time.process_time() - used
-            found = scored(start, options, scorers, store)
+            spec = f"hf:{start}?pooling={pooling}" if pooling else start
+            found = scored(spec, scorers, places.work / "embeddings")
         else:
             run = places.work / "runs" / _name(entry)
             begun, used = time.perf_counter(), time.process_time()
             _train(entry, start, train, run)
             seconds, processor = time.perf_counter() - begun, time.process_time() - used
-            found = scored(str(run), "", scorers, None)
+            found = scored(str(run), scorers, None)
             shutil.rmtree(run)
     return {
         **entry,

@@ -48,12 +48,11 @@ def _written_sts_b(data: Path, folder: Path) -> Path:
     return folder
 
 
-def scored(place: str, options: str, tasks: Sequence[Any], store: Path | None) -> dict[str, Any]:
+def scored(spec: str, tasks: Sequence[Any], store: Path | None) -> dict[str, Any]:
     """Score an encoder.
 
     Args:
-        place: the folder of the encoder.
-        options: of `declutr evaluate-embeddings`, such as `?pooling=cls`.
+        spec: the encoder, as `declutr evaluate-embeddings` takes it.
         tasks: of `tasks_of`.
         store: keeps the embeddings, if they are wanted for other tasks too.
 
@@ -68,7 +67,7 @@ def scored(place: str, options: str, tasks: Sequence[Any], store: Path | None) -
     from declutr.evaluation.suite import evaluate
     from declutr.inference.sources import open_encoder
 
-    encoder = open_encoder(f"{place}{options}")
+    encoder = open_encoder(spec)
     rows = None if store is None else stored_rows(encoder, EmbeddingStore(store))[0]
     found: dict[str, Any] = {"scores": {}, "samples": {}}
     for result in evaluate(Meter(encoder, rows), tasks):

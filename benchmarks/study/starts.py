@@ -39,7 +39,9 @@ def place_of(spec: Mapping[str, Any], seed: int, train: Path, given: Mapping[str
     """
     if spec["kind"] == "encoder":
         return str(_encoder(spec["encoder"], given))
-    own = {**spec, "seed": seed} if spec["kind"] == "random" else spec
+    own = {key: value for key, value in spec.items() if key != "pooling"}
+    if spec["kind"] == "random":
+        own["seed"] = seed
     digest = xxh3_64_hexdigest(json.dumps(own, sort_keys=True).encode())
     folder = train.parent / f"{spec['kind']}-{digest}"
     with locked(train.parent / "starts.lock"):
@@ -128,4 +130,18 @@ def _model2vec(
     distill(model_name=str(source), pca_dims=spec["dimension"]).save_pretrained(str(folder))
 
 
-_MAKERS = {"texts": _texts, "random": _random, "distil": _distilled, "model2vec": _model2vec}
+def _pretrained(
+    spec: Mapping[str, Any], train: Path, folder: Path, given: Mapping[str, str]
+) -> None:
+    from benchmarks.study.pretraining import pretrain
+
+    pretrain(spec, _documents(train), train, folder, folder.stem)
+
+
+_MAKERS = {
+    "texts": _texts,
+    "random": _random,
+    "distil": _distilled,
+    "model2vec": _model2vec,
+    "pretrained": _pretrained,
+}
