@@ -102,7 +102,7 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
         { corpora: chosen_on + others, starts: main, rows: [alone], seeds: of_start },
         {
           corpora: chosen_on + others,
-          starts: main,
+          starts: main + ["PPMI"],
           rows: [changed("static_declutr", {})],
           seeds: seeds,
         },

@@ -57,21 +57,16 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
     seconds = processor = 0.0
     if settings["start"]["kind"] == "bm25":
         found = scored_by_bm25(scorers, places.data)
+    elif settings["recipe"] is None:
+        found = scored(_start(entry, train, places), scorers, places.work / "embeddings")
     else:
+        run = places.work / "runs" / _name(entry)
+        start = _start(entry, train, places)
         begun, used = time.perf_counter(), time.process_time()
-        start = place_of(settings["start"], entry["seed"], train, places.encoders)
-        pooling = settings["start"].get("pooling")
-        if settings["recipe"] is None:
-            seconds, processor = time.perf_counter() - begun, time.process_time() - used
-            spec = f"hf:{start}?pooling={pooling}" if pooling else start
-            found = scored(spec, scorers, places.work / "embeddings")
-        else:
-            run = places.work / "runs" / _name(entry)
-            begun, used = time.perf_counter(), time.process_time()
-            _train(entry, start, train, run)
-            seconds, processor = time.perf_counter() - begun, time.process_time() - used
-            found = scored(str(run), scorers, None)
-            shutil.rmtree(run)
+        _train(entry, start, train, run)
+        seconds, processor = time.perf_counter() - begun, time.process_time() - used
+        found = scored(str(run), scorers, None)
+        shutil.rmtree(run)
     return {
         **entry,
         **found,
@@ -82,6 +77,12 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),
     }
+
+
+def _start(entry: Entry, train: Path, places: Places) -> str:
+    spec = entry["settings"]["start"]
+    place = place_of(spec, entry["seed"], train, places.encoders)
+    return f"hf:{place}?pooling={spec['pooling']}" if "pooling" in spec else place
 
 
 def _train(entry: Entry, start: str, train: Path, output: Path) -> None:
