@@ -104,11 +104,11 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
 def test_settings_of_the_study_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSFORMER_MODEL", "m")
     found = grid.read_grid()
-    for part in found["parts"]:
-        for entry in grid.entries(found, part):
-            settings = entry["settings"]
-            assert settings["recipe"] is None or recipe_path(settings["recipe"])
-    keys = next(e for e in grid.entries(found, "static") if e["seed"])["settings"]["keys"]
+    every = [entry for part in found["parts"] for entry in grid.entries(found, part)]
+    for recipe in {entry["settings"]["recipe"] for entry in every} - {None}:
+        assert recipe_path(recipe).exists()
+    static = (e["settings"] for e in every if e["part"] == "static")
+    keys = next(s["keys"] for s in static if s["recipe"])
     with_keys, without = (recipe_parameters("static_declutr", "m", k, None) for k in (keys, {}))
     assert with_keys.as_dict(quiet=True) == without.as_dict(quiet=True)
 

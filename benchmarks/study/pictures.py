@@ -11,8 +11,9 @@ from benchmarks.study.tables import NAMES, Gain, Group, start_of
 
 
 def gains(every: Sequence[Group], tasks: Sequence[str]) -> list[tuple[str, str, Gain]]:
-    """Return what is drawn: the name of a series, the task and the gain."""
+    """Return what is drawn, of all with several seeds: name of the series, task and gain."""
     found = []
+    every = [group for group in every if group.recipe is None or len(group.lines) > 1]
     several = len({group.start for group in every if group.recipe}) > 1
     rows = len({group.row for group in every if group.recipe}) > 1
     for group in every:
