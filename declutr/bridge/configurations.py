@@ -84,7 +84,7 @@ def default_transformers(module: ModuleType) -> bool:
 def told_errors(module: ModuleType) -> bool:
     """Let `train` take data as arguments, and report errors in one line, not in a traceback.
 
-    The arguments are those of `declutr.runs.front_door`. Errors are of arguments, files and recipe.
+    See `declutr.runs.front_door` for the arguments. Errors are of arguments, files and recipe.
 
     A run that such an error stops before its first checkpoint leaves no folder behind, which the
     next run would refuse. See `declutr.commands.errors`. Can be removed when AllenNLP tells such
@@ -95,7 +95,7 @@ def told_errors(module: ModuleType) -> bool:
     @replaces(module.Train)
     def add_subparser(original: Any, self: Any, parser: Any) -> Any:
         subparser = original(self, parser)
-        importlib.import_module(FRONT_DOOR).add_arguments(subparser)
+        _add_arguments(subparser)
         subparser.epilog = TOLD
         commands[:] = [subparser]
         return subparser
@@ -104,8 +104,13 @@ def told_errors(module: ModuleType) -> bool:
     def train_model_from_args(original: Any, args: Any) -> None:
         folder = Path(args.serialization_dir)
         is_new = not folder.exists()
+        own = getattr(args, "data", None) or getattr(args, "transformer", None)
         try:
-            with importlib.import_module(FRONT_DOOR).arguments_of_allennlp(args):
+            with (
+                importlib.import_module(FRONT_DOOR).arguments_of_allennlp(args)
+                if own
+                else contextlib.nullcontext()
+            ):
                 original(args)
         except (Exception, KeyboardInterrupt) as error:
             errors = importlib.import_module(ERRORS)
@@ -116,6 +121,30 @@ def told_errors(module: ModuleType) -> bool:
             raise
 
     return True
+
+
+def _add_arguments(parser: Any) -> None:
+    """Add data and transformer to the parser of `train`. Data may also stand after options."""
+    for action in parser._actions:
+        if action.dest == "param_path":
+            action.metavar = "RECIPE"
+            action.help = "the name of a recipe (`declutr recipes` lists them), or a file"
+    about = "training texts, in place of the recipe's train_data_path: files, folders or globs"
+    parser.add_argument("data", metavar="DATA", nargs="*", help=about)
+    parser.add_argument(
+        "--transformer",
+        metavar="NAME",
+        help="the transformer to start from: a folder, or a name on the hub ($TRANSFORMER_MODEL)",
+    )
+    known = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
+        # argparse takes all positional arguments from before the first option.
+        found, others = known(args, namespace)
+        found.data = [*found.data, *(one for one in others if not one.startswith("-"))]
+        return found, [one for one in others if one.startswith("-")]
+
+    parser.parse_known_args = parse_known_args
 
 
 def first_tables(module: ModuleType) -> bool:

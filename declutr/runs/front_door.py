@@ -1,9 +1,9 @@
-"""The arguments that `train` takes beside AllenNLP's: training data, and the transformer.
+"""What the arguments of `train` mean that AllenNLP has not got: training data, the transformer.
 
     declutr train simcse sentences.txt --transformer distilroberta-base -s output
 
 is `declutr train simcse -s output` with the variable `TRANSFORMER_MODEL` set to the name, and
-`-o '{"train_data_path": "sentences.txt"}'`.
+`-o '{"train_data_path": "sentences.txt"}'`. `declutr.bridge.configurations` adds them.
 """
 
 from __future__ import annotations
@@ -16,33 +16,8 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from declutr.recipes.evaluation import TRANSFORMER
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to the parser of `train`. Data may also stand after options."""
-    for action in parser._actions:
-        if action.dest == "param_path":
-            action.metavar = "RECIPE"
-            action.help = "the name of a recipe (`declutr recipes` lists them), or a file"
-    about = "training texts, in place of the recipe's train_data_path: files, folders or globs"
-    parser.add_argument("data", metavar="DATA", nargs="*", help=about)
-    parser.add_argument(
-        "--transformer",
-        metavar="NAME",
-        help=f"the transformer to start from: a folder, or a name on the hub (${TRANSFORMER})",
-    )
-    known = parser.parse_known_args
-
-    def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
-        # argparse takes all positional arguments from before the first option.
-        found, others = known(args, namespace)
-        found.data = [*found.data, *(one for one in others if not one.startswith("-"))]
-        return found, [one for one in others if one.startswith("-")]
-
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -60,16 +35,15 @@ def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
 
     `ConfigurationError` : data is given twice, or the recipe does not take the transformer.
     """
-    data = getattr(args, "data", None)
-    with _transformer(args, getattr(args, "transformer", None)):
-        if not data:
+    with _transformer(args, args.transformer):
+        if not args.data:
             yield
             return
-        args.overrides = _with_data(args.overrides, data)
+        args.overrides = _with_data(args.overrides, args.data)
         with _quiet(), _told_what_for(args.param_path):
             yield
     if not args.dry_run:
-        print(_what_next(args.serialization_dir, data))
+        print(_what_next(args.serialization_dir, args.data))
 
 
 @contextmanager
