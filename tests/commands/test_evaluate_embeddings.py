@@ -136,7 +136,7 @@ def test_no_other_run_embeds_a_stored_sentence(run, command, found, data, tmp_pa
     results = results["it"]
     assert results["time"]["stored_sentences"] == count and results["store"]["bytes"] > 9000
     report = (tmp_path / "other" / "report.md").read_text()
-    assert "| intervals | stored before |" in report
+    assert "| asked for by tasks | stored before |" in report
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"no folder .* another folder as --store, or gi"):
         command(*again, "--overwrite", "--store", tmp_path / "file")
