@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from benchmarks import similarity
 from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.results import Plot, record
 from benchmarks.timing import compare
@@ -35,6 +36,7 @@ COMMANDS: dict[str, list[str]] = {
     "allennlp train --help": [str(_BIN / "allennlp"), "train", "--help"],
     "allennlp --help (loads plugins)": [str(_BIN / "allennlp"), "--help"],
     "declutr --help": [sys.executable, "-m", "declutr", "--help"],
+    "declutr embed --help": [sys.executable, "-m", "declutr", "embed", "--help"],
 }
 OURS = ("declutr", "pytorch_metric_learning")
 """Packages that AllenNLP alone would not import."""
@@ -84,6 +86,9 @@ class Command:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, help="runs of each command (default 7; quick 2)")
+    about = "a folder laid out as SentEval's, to score STS12"
+    parser.add_argument("--data", type=Path, help=about)
+    parser.add_argument("--senteval", type=Path, help="a clone of SentEval, to score it, too")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -97,6 +102,8 @@ def run(args: argparse.Namespace) -> None:
         plots=[Plot("startup", "Start-up", "bars", "command", "seconds")],
     )
     _record_first_vectors(rounds)
+    if args.data is not None:
+        _record_similarity(args.data, args.senteval, rounds)
     _record_imports()
     _record_memory()
 
@@ -123,11 +130,15 @@ def _record_first_vectors(rounds: int) -> None:
         codes = {"torch and transformers alone": TRANSFORMERS.format(place=str(place))}
         for dtype in ("float32", "auto", "int8"):
             codes[f"a transformer, {dtype}"] = OURS_OPENED.format(place=str(place), dtype=dtype)
+        static = _static(place, Path(scratch, "static"))
+        codes["a static encoder"] = OURS_OPENED.format(place=str(static), dtype="float32")
         codes["a trained archive, float32"] = OURS_OPENED.format(
             place=str(archive), dtype="float32"
         )
         if importlib.util.find_spec("sentence_transformers"):
             codes["sentence-transformers"] = SENTENCE_TRANSFORMERS.format(place=str(place))
+            of_static = SENTENCE_TRANSFORMERS.format(place=str(static))
+            codes["sentence-transformers, a static encoder"] = of_static
         commands = {name: [sys.executable, "-c", code] for name, code in codes.items()}
         rows = _rows(commands, rounds)
     record(
@@ -137,6 +148,20 @@ def _record_first_vectors(rounds: int) -> None:
         settings={"rounds": rounds, "model": place.name},
         note=f"`Encoder(...)(['a'])` and rivals in processes of their own, their ends included, of "
         f"{place.parent.name}/{place.name}; medians of runs in turns, files in memory.",
+    )
+
+
+def _record_similarity(data: Path, clone: Path | None, rounds: int) -> None:
+    """From the start of a process to the scores of STS12, embedding included."""
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = _rows(similarity.commands(data, clone, Path(scratch)), rounds)
+    record(
+        "startup_similarity",
+        "From the start of a process to the scores of STS12",
+        rows,
+        settings={"rounds": rounds},
+        note="`random:300`: a random vector for each word, whose mean is a sentence's. Medians of "
+        "runs in turns.",
     )
 
 
@@ -156,6 +181,14 @@ def _archive(place: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "declutr", "train", str(recipe), "-s", str(folder)]
     environment = {**os.environ, "TRANSFORMER_MODEL": str(place)}
     subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+def _static(place: Path, folder: Path) -> Path:
+    """A static encoder: the word table of a transformer."""
+    words = ["static-vectors", str(place), "--method", "transformer", "-o", str(folder)]
+    command = [sys.executable, "-m", "declutr", *words]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
 
 
 def _record_imports() -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from declutr.bridge import PLUGIN_SWITCH
+from declutr.bridge.component_names import SUBCOMMANDS, short
 
 # Commands of `declutr` alone, which run before AllenNLP is imported: the function of each, which
 # takes the arguments after the name and returns an exit status, and its line in the list of
@@ -31,7 +32,7 @@ LEFT_OUT = (
 
 
 def main() -> None:
-    """Run a command of `COMMANDS`, or the AllenNLP command line with this package registered."""
+    """Run a command of this package, or the AllenNLP command line with this package registered."""
     arguments = sys.argv[1:]
     if arguments[:1] and arguments[0] in COMMANDS:
         module, _, function = COMMANDS[arguments[0]][0].partition(":")
@@ -42,6 +43,8 @@ def main() -> None:
         print(overview(COMMANDS))
     elif arguments == ["--version"]:
         _print_versions()
+    elif os.environ.get(PLUGIN_SWITCH) != "0" and _run_alone(arguments):
+        return
     elif importlib.util.find_spec("allennlp") is None:
         sys.exit(NEEDS_ALLENNLP)
     elif os.environ.get(PLUGIN_SWITCH) == "0":
@@ -60,6 +63,15 @@ def _print_versions() -> None:
     except PackageNotFoundError:
         beside = "AllenNLP is not installed: declutr setup"
     print(f"declutr {__version__} ({beside})")
+
+
+def _run_alone(arguments: list[str]) -> bool:
+    """Run a command of this package that needs no AllenNLP, and return whether it was one."""
+    if short(arguments[0]) not in SUBCOMMANDS:
+        return False
+    from declutr.commands.alone import run_alone
+
+    return run_alone(arguments)
 
 
 def _run_allennlp(own_first_in: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from allennlp.models import Model
 
 import declutr
 from declutr import components
+from declutr.bridge.component_names import SUBCOMMANDS
 from declutr.objectives import Objective
 from tests.plugins_of_others import pipeline
 
@@ -62,7 +63,7 @@ CONSTRUCTORS = {
     ("Trainer", "declutr"): "from_partial_objects",
     ("Vocabulary", "scan"): "from_json",
 }
-MOST_MODULES = 95
+MOST_MODULES = 96
 """How many modules of this package opening an archive may import, 25 of them the bridge's; 1.5.0
 imported 167."""
 
@@ -125,7 +126,8 @@ def test_the_table_equals_the_registered_classes() -> None:
                 found[place][name] = f"{cls.__module__}:{cls.__qualname__}"
     assert found == components.COMPONENTS
     calls = sum(len(re.findall(r"^@\w+\.register\(", source(name), re.M)) for name in registering)
-    assert calls == sum(map(len, components.COMPONENTS.values()))
+    of_commands = len(SUBCOMMANDS)  # registered in a loop
+    assert calls == sum(map(len, components.COMPONENTS.values())) - of_commands
 
 
 def source(module: str) -> str:

@@ -10,17 +10,17 @@ PREFIX = "declutr-"
 # Maps the place of each base class (`module:class`) to its registered names and their places.
 COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.commands.subcommand:Subcommand": {
-        "embed": "declutr.commands.embed:Embed",
-        "evaluate-embeddings": "declutr.commands.evaluate_embeddings:EvaluateEmbeddings",
-        "export": "declutr.commands.export:Export",
-        "index": "declutr.commands.index:Index",
-        "leaderboard": "declutr.commands.leaderboard:Leaderboard",
-        "mine-negatives": "declutr.commands.mine_negatives:MineNegatives",
-        "sample-spans": "declutr.commands.sample_spans:SampleSpans",
-        "search": "declutr.commands.search:Search",
-        "split-sentences": "declutr.commands.split_sentences:SplitSentences",
-        "static-vectors": "declutr.commands.static_vectors:StaticVectors",
-        "whiten": "declutr.commands.whiten:Whiten",
+        "embed": "declutr.commands.registered:Embed",
+        "evaluate-embeddings": "declutr.commands.registered:EvaluateEmbeddings",
+        "export": "declutr.commands.registered:Export",
+        "index": "declutr.commands.registered:Index",
+        "leaderboard": "declutr.commands.registered:Leaderboard",
+        "mine-negatives": "declutr.commands.registered:MineNegatives",
+        "sample-spans": "declutr.commands.registered:SampleSpans",
+        "search": "declutr.commands.registered:Search",
+        "split-sentences": "declutr.commands.registered:SplitSentences",
+        "static-vectors": "declutr.commands.registered:StaticVectors",
+        "whiten": "declutr.commands.registered:Whiten",
     },
     "allennlp.data.data_loaders.data_loader:DataLoader": {
         "declutr": "declutr.data.data_loader:DeCLUTRDataLoader",
@@ -169,6 +169,9 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "implicit": "declutr.task_models.text_vae.implicit:ImplicitPosterior",
     },
 }
+
+SUBCOMMANDS = COMPONENTS["allennlp.commands.subcommand:Subcommand"]
+"""The commands that this package registers with AllenNLP."""
 
 
 def may_be_taken(base: str) -> bool:

@@ -12,53 +12,53 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
-from declutr.bridge.component_names import PREFIX, short
-from declutr.bridge.names import Names
-from declutr.commands.errors import set_command
+from declutr.bridge.component_names import PREFIX
+from declutr.commands.errors import CommandError, set_command
 from declutr.commands.help_groups import group
+from declutr.commands.overview import OF_MODELS
 from declutr.system import is_sigterm
 
 STDIN = "-"
 
 
-class Command(Subcommand):
-    """A subcommand whose expected errors are reported as messages.
+class Command:
+    """A command whose expected errors are reported as messages.
 
-    Subclasses set the attributes and implement `add_arguments` and `run`.
+    `declutr` runs it without AllenNLP where that is not needed, and AllenNLP as a subcommand
+    (`declutr.commands.registered`). Subclasses set the attributes and implement `add_arguments` and
+    `run`.
 
     # Attributes
 
-    help : a short description for the list of commands.
+    name : the name to call it by.
     description, epilog : texts before and after the list of arguments in the command's own help.
         The line breaks of an epilog are kept.
     """
 
-    help: str
+    name: str
     description: str
     epilog: str | None = None
 
-    @property
-    def name(self) -> str:
-        """The name to call it by, with the prefix of this package where another took the name."""
-        own, names = super().name, Subcommand._registry[Subcommand]
-        return names.listed(own) if isinstance(names, Names) else own
+    def add_to(
+        self, commands: argparse._SubParsersAction, name: str | None = None
+    ) -> argparse.ArgumentParser:
+        """Add this command to those of a program, and return its parser.
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        if self.name in parser.choices:  # by another name that a plugin then took
-            return parser.choices[self.name]
+        # Parameters
+
+        commands : the commands of the program.
+        name : the name there, if another package has taken the command's own.
+        """
         raw, wrapped = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
-        subparser = parser.add_parser(
-            self.name,
+        subparser = commands.add_parser(
+            name or self.name,
             description=self.description,
-            help=self.help,
+            help=OF_MODELS[self.name],
             formatter_class=raw if self.epilog else wrapped,
             epilog=self.epilog,
         )
-        parser.choices.setdefault(f"{PREFIX}{short(self.name)}", subparser)  # always understood
-        group(parser, self.name)
+        commands.choices.setdefault(PREFIX + self.name, subparser)  # always understood
+        group(commands, name or self.name)
         self.add_arguments(subparser)
         set_command(subparser, self.run)
         return subparser
@@ -67,6 +67,10 @@ class Command(Subcommand):
         """Add the arguments and options of this command to its parser."""
         raise NotImplementedError
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        """Return whether the command opens what AllenNLP trained, or anything else of AllenNLP."""
+        return False
+
     def run(self, args: argparse.Namespace) -> None:
         """Run the command with its parsed arguments."""
         raise NotImplementedError
@@ -74,11 +78,11 @@ class Command(Subcommand):
 
 @contextmanager
 def told_to_user(*kinds: type[Exception]) -> Iterator[None]:
-    """Convert errors of these types, raised within this context, to `ConfigurationError`."""
+    """Convert errors of these types, raised within this context, to `CommandError`."""
     try:
         yield
     except kinds as error:
-        raise ConfigurationError(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 @contextmanager
@@ -98,11 +102,11 @@ def told_when_stopped(what: str) -> Iterator[None]:
 
 
 def require_at_least_1(args: argparse.Namespace, *options: str) -> None:
-    """Raise `ConfigurationError` if one of these options, such as `"-k"`, has a value below 1."""
+    """Raise `CommandError` if one of these options, such as `"-k"`, has a value below 1."""
     for option in options:
         value = getattr(args, option.strip("-").replace("-", "_"))
         if value is not None and value < 1:
-            raise ConfigurationError(f"Expected a {option} of at least 1, got {value}.")
+            raise CommandError(f"Expected a {option} of at least 1, got {value}.")
 
 
 def add_text_key(parser: argparse.ArgumentParser) -> None:
@@ -122,17 +126,17 @@ def require_apart(inputs: Sequence[str], files: Sequence[Path | None], output: P
 
     # Raises
 
-    `ConfigurationError` : an input is inside the output folder, or is a folder that contains it.
+    `CommandError` : an input is inside the output folder, or is a folder that contains it.
     """
     folder = output.resolve()
     for place in (Path(name).expanduser().resolve() for name in inputs if name != STDIN):
         if place.is_dir() and folder.is_relative_to(place):
-            raise ConfigurationError(
+            raise CommandError(
                 f"The output '{output}' lies in the input folder '{place}', and would be read as "
                 "input when the command goes on. Choose another --output."
             )
     for file in files:
         if file is not None and file.resolve().is_relative_to(folder):
-            raise ConfigurationError(
+            raise CommandError(
                 f"The input '{file}' lies in the output '{output}'. Choose another --output."
             )

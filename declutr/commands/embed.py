@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr._version import __version__
 from declutr.commands import command
-from declutr.commands.overview import OF_MODELS
-from declutr.inference.text_embedding import not_told
+from declutr.commands.errors import CommandError
+from declutr.inference import is_archive
 from declutr.system import installed_versions
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
@@ -32,11 +29,10 @@ _OF_ENCODER = (
 """Options that are passed to `Encoder` under the same names."""
 
 
-@Subcommand.register("embed")
 class Embed(command.Command):
     """A command that embeds files into a folder of shards and resumes after an interruption."""
 
-    help = OF_MODELS["embed"]
+    name = "embed"
     description = (
         "Embed files with a trained model: one row out for each row in, in order, blank rows "
         "included. Embeddings are written to a folder, shard by shard. After an interruption, "
@@ -102,11 +98,15 @@ Read what was written, whatever its format, with memory for what you take:
         about = "open an archive that would be refused as unsafe, for it is yours"
         add("--trust", action="store_true", help=about)
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return is_archive(args.model)
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.corpus.documents import SourceError
         from declutr.inference.bulk import EmbeddingFolderError, embed_rows
         from declutr.inference.bulk.shard_files import require
         from declutr.inference.bulk.summary_lines import summary_lines
+        from declutr.inference.text_embedding import not_told
 
         counts = ("--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens")
         command.require_at_least_1(args, *counts)
@@ -152,7 +152,7 @@ def _files(inputs: list[str]) -> list[Path | None]:
     from declutr.corpus.documents import source_files
 
     if inputs.count(command.STDIN) > 1:
-        raise ConfigurationError("Standard input (-) can be read once; it is given twice.")
+        raise CommandError("Standard input (-) can be read once; it is given twice.")
     return [
         file
         for name in inputs
@@ -161,7 +161,7 @@ def _files(inputs: list[str]) -> list[Path | None]:
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
-    from declutr.archives.safety import UnsafeArchive
+    from declutr.archives import UnsafeArchive
     from declutr.inference.encoder import Encoder, EncoderError
 
     options = {name: getattr(args, name) for name in _OF_ENCODER}

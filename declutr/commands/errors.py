@@ -20,6 +20,10 @@ _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 _TERMINATED = 143  # and for SIGTERM
 
 
+class CommandError(Exception):
+    """Error raised if a command cannot work with its arguments, its files or a model."""
+
+
 def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
     """Set the function that a parser runs, and report its expected errors as messages.
 

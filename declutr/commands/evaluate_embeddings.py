@@ -9,25 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr._version import __version__
 from declutr.commands import store_options
 from declutr.commands.command import Command, require_at_least_1, told_to_user, told_when_stopped
-from declutr.commands.overview import OF_MODELS
+from declutr.commands.errors import CommandError
+from declutr.commands.overview import other_plugins
 from declutr.commands.report_options import add_report_options, wanted_of
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.run import Run
     from declutr.evaluation.task import Protocol, Task
 
 
-@Subcommand.register("evaluate-embeddings")
 class EvaluateEmbeddings(Command):
     """A command that scores encoders on SentEval's tasks, similarity, geometry and retrieval."""
 
-    help = OF_MODELS["evaluate-embeddings"]
+    name = "evaluate-embeddings"
     description = (
         "Score encoders on SentEval's tasks, semantic similarity, geometry and retrieval, and "
         "write report.md, results.json and pictures. Results are kept as they come: the same "
@@ -71,18 +69,21 @@ on, and has a table and a picture of dimension against quality."""
         add("--overwrite", action="store_true", help="replace results that were made otherwise")
         add_report_options(parser)
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return any(map(_needs_allennlp, args.encoders))
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.evaluation.suite import all_tasks, chosen
         from declutr.evaluation.tasks.described_tasks import check_data
 
         dimensions = _checked_numbers(args)
         if not Path(args.data).is_dir():
-            raise ConfigurationError(
+            raise CommandError(
                 f"Found no folder '{args.data}', expected one laid out as SentEval's (downstream/, "
                 "probing/), or one of your own tasks (task.json)."
             )
         if args.corpus and not Path(args.corpus).exists():
-            raise ConfigurationError(
+            raise CommandError(
                 f"Found no '{args.corpus}', expected a file of documents, one a line, as --corpus."
             )
         protocol = _protocol(args)
@@ -96,9 +97,22 @@ on, and has a table and a picture of dimension against quality."""
             _list(tasks)
             return
         if not args.encoders or not args.output:
-            raise ConfigurationError("Expected at least one ENCODER, and --output FOLDER.")
+            raise CommandError("Expected at least one ENCODER, and --output FOLDER.")
         if _evaluate(args, dimensions, tasks, order, protocol):
             sys.exit(1)
+
+
+def _needs_allennlp(spec: str) -> bool:
+    """Return whether an encoder is a trained archive, or a function beside plugins of AllenNLP."""
+    from declutr.inference.sources.spec import EncoderError, parse_spec
+
+    try:
+        encoder = parse_spec(spec)
+    except EncoderError:  # told when all options are checked
+        return False
+    if encoder.kind == "call":  # the function may use what plugins of others register
+        return bool(other_plugins())
+    return encoder.kind == "archive" and is_archive(encoder.place)
 
 
 def _checked_numbers(args: argparse.Namespace) -> list[int]:
@@ -106,18 +120,16 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
 
     # Raises
 
-    `ConfigurationError` : a number is out of range, or does not fit the classifier.
+    `CommandError` : a number is out of range, or does not fit the classifier.
     """
     require_at_least_1(args, "--batch-size")
     if args.resamples < 0:
-        raise ConfigurationError(
-            f"Expected 0 or more samples as --resamples, got {args.resamples}."
-        )
+        raise CommandError(f"Expected 0 or more samples as --resamples, got {args.resamples}.")
     store_options.check(args)
     if args.hidden < 0:
-        raise ConfigurationError(f"Expected 0 or more units as --hidden, got {args.hidden}.")
+        raise CommandError(f"Expected 0 or more units as --hidden, got {args.hidden}.")
     if args.hidden and args.classifier == "sklearn":
-        raise ConfigurationError(
+        raise CommandError(
             "scikit-learn's logistic regression has no hidden layer, got --classifier sklearn with "
             f"--hidden {args.hidden}; take --classifier torch, or --hidden 0."
         )
@@ -125,7 +137,7 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
         return []
     numbers = [part.strip() for part in args.dimensions.split(",")]
     if not all(number.isdecimal() and int(number) > 0 for number in numbers):
-        raise ConfigurationError(
+        raise CommandError(
             "Expected --dimensions to be whole numbers above 0, as 16,32,64, got "
             f"{args.dimensions!r}."
         )
@@ -133,13 +145,10 @@ def _checked_numbers(args: argparse.Namespace) -> list[int]:
 
 
 def _protocol(args: argparse.Namespace) -> Protocol:
-    import torch
-
     from declutr.evaluation.task import PROTOCOLS
 
     own = {name: getattr(args, name) for name in ("classifier", "hidden", "seed")}
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return replace(PROTOCOLS[args.protocol], device=device, **own)
+    return replace(PROTOCOLS[args.protocol], device=args.device, **own)
 
 
 def _list(tasks: Sequence[Task]) -> None:
@@ -173,7 +182,9 @@ def _evaluate(
     from declutr.evaluation.report.written_report import write_report
     from declutr.evaluation.results import ResultFolder
     from declutr.evaluation.run import ChangedResults, Run
+    from declutr.system.processors import keep_to_quota
 
+    keep_to_quota()
     wanted = wanted_of(args)
     names = _names(args.encoders)
     truncated = _truncated(names, dimensions)
@@ -201,7 +212,7 @@ def _evaluate(
             store_options.shrink(args, store)
             return write_report(run, folder, names, truncated, order, str(args.data), wanted)
     except Timeout as error:
-        raise ConfigurationError(
+        raise CommandError(
             f"Another evaluation is writing to '{folder}'. Wait for it, or choose another --output."
         ) from error
 
@@ -211,7 +222,7 @@ def _names(specs: Sequence[str]) -> list[str]:
 
     # Raises
 
-    `ConfigurationError` : two names are the same, or an argument does not describe an encoder.
+    `CommandError` : two names are the same, or an argument does not describe an encoder.
     """
     from declutr.inference.sources import EncoderError, parse_spec
 
@@ -219,7 +230,7 @@ def _names(specs: Sequence[str]) -> list[str]:
         names = [parse_spec(spec).name for spec in specs]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise ConfigurationError(
+            raise CommandError(
                 f"Two encoders are called {name!r}: {specs[names.index(name)]} and "
                 f"{specs[number]}. Give one a name of its own: NAME={specs[number]}."
             )
@@ -231,14 +242,14 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 
     # Raises
 
-    `ConfigurationError` : an encoder has the name of a truncated one.
+    `CommandError` : an encoder has the name of a truncated one.
     """
     from declutr.evaluation.report.truncated_encoders import truncated_name
 
     found = [truncated_name(name, dimension) for name in names for dimension in dimensions]
     for name in names:
         if name in found:
-            raise ConfigurationError(
+            raise CommandError(
                 f"An encoder is called {name!r}, as the leading dimensions of another are under "
                 "--dimensions. Give it another name: NAME=ENCODER."
             )

@@ -6,19 +6,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from allennlp.commands.subcommand import Subcommand
-
 from declutr.commands.command import Command, told_to_user
-from declutr.commands.overview import OF_MODELS
+from declutr.inference import is_archive
 
 _TOLERANCE = 1e-5
 
 
-@Subcommand.register("export")
 class Export(Command):
     """A command that exports a model to a folder for other tools and compares the results."""
 
-    help = OF_MODELS["export"]
+    name = "export"
     description = (
         "Write a trained model to a folder that is at once a Hugging Face folder, a "
         "sentence-transformers folder and an ONNX model with pooling inside, with a model "
@@ -58,6 +55,9 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("--scores", metavar="FOLDER", help="of evaluate-embeddings, for the model card")
         add("--overwrite", action="store_true", help="replace an earlier export at OUT")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
+
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return is_archive(args.archive)
 
     def run(self, args: argparse.Namespace) -> None:
         # These load transformers, and every `allennlp` command loads this module.

@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr.commands import command
-from declutr.commands.overview import OF_MODELS
-from declutr.inference.text_embedding import not_told
+from declutr.commands.errors import CommandError
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import IndexSummary
@@ -21,11 +18,10 @@ if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command lo
 _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 
 
-@Subcommand.register("index")
 class Index(command.Command):
     """A command that embeds lines and stores them in an index for search by meaning."""
 
-    help = OF_MODELS["index"]
+    name = "index"
     description = (
         "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
         "same command goes on where it was interrupted; a finished index is left as it is."
@@ -62,8 +58,12 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
         add("--overwrite", action="store_true", help="replace an index of other lines or model")
         add("--quiet", action="store_true", help="no progress bar")
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return is_archive(args.model)
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.inference.encoder import Encoder
+        from declutr.inference.text_embedding import not_told
         from declutr.search import build_index
         from declutr.search.backends import chosen_backend
         from declutr.search.index_files import require_ours
@@ -108,14 +108,14 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
     # Raises
 
-    `ConfigurationError` : standard input is combined with other inputs.
+    `CommandError` : standard input is combined with other inputs.
     """
     from declutr.corpus.documents import source_files
 
     if command.STDIN not in args.lines:
         return source_files(args.lines)
     if len(args.lines) > 1:
-        raise ConfigurationError("Standard input (-) cannot be combined with other LINES.")
+        raise CommandError("Standard input (-) cannot be combined with other LINES.")
     return []
 
 

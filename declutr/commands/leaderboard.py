@@ -6,19 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr.commands.command import Command, told_to_user
-from declutr.commands.overview import OF_MODELS
+from declutr.commands.errors import CommandError
 from declutr.commands.report_options import add_report_options, wanted_of
 
 
-@Subcommand.register("leaderboard")
 class Leaderboard(Command):
     """A command that puts results of several folders of `evaluate-embeddings` into one report."""
 
-    help = OF_MODELS["leaderboard"]
+    name = "leaderboard"
     description = (
         "Compare the results of several folders that evaluate-embeddings wrote: one report, with "
         "encoders in the order of a score. Nothing is embedded or scored again, and the data need "
@@ -46,12 +42,10 @@ the tasks that all have. With one folder, it writes its report again, with other
         from declutr.evaluation.report.written_report import write
 
         if args.resamples < 0:
-            raise ConfigurationError(
-                f"Expected 0 or more samples as --resamples, got {args.resamples}."
-            )
+            raise CommandError(f"Expected 0 or more samples as --resamples, got {args.resamples}.")
         output = Path(args.output)
         if output.resolve() in {Path(folder).resolve() for folder in args.folders}:
-            raise ConfigurationError(
+            raise CommandError(
                 f"--output '{output}' is one of the folders of results, whose report would be "
                 "replaced. Choose another --output."
             )

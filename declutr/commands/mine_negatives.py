@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr.commands import command
-from declutr.commands.overview import OF_MODELS
-from declutr.inference.text_embedding import not_told
+from declutr.commands.errors import CommandError
+from declutr.commands.search import is_of_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.corpus.text_pairs import TextPair
@@ -20,11 +17,10 @@ if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command lo
     from declutr.search.mining_run import MiningCounts
 
 
-@Subcommand.register("mine-negatives")
 class MineNegatives(command.Command):
     """A command that writes triplets: each pair with near candidates that do not belong to it."""
 
-    help = OF_MODELS["mine-negatives"]
+    name = "mine-negatives"
     description = (
         "Find hard negatives of pairs of texts, by BM25 or with an index of embeddings, and write "
         "triplets for training. The same command goes on where it was interrupted."
@@ -73,7 +69,11 @@ negative: "negative"."""
         add("--overwrite", action="store_true", help="replace an earlier FILE")
         add("--quiet", action="store_true", help="no progress bar")
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return args.index is not None and is_of_archive(args.index, args.model)
+
     def run(self, args: argparse.Namespace) -> None:
+        from declutr.inference.text_embedding import not_told
         from declutr.search.hard_negatives import Choice
         from declutr.search.mining_run import check_output, write_triplets
 
@@ -94,15 +94,15 @@ negative: "negative"."""
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raise `ConfigurationError` for options that contradict each other."""
+    """Raise `CommandError` for options that contradict each other."""
     of_index = [name for name in ("model", "device", "trust") if getattr(args, name)]
     if of_index and args.index is None:
-        raise ConfigurationError(
+        raise CommandError(
             f"Got --{of_index[0]} without --index. BM25 has no model: give --index INDEX, or leave "
             "it out."
         )
     if args.label is not None and not args.nli and args.min_label is None:
-        raise ConfigurationError(
+        raise CommandError(
             f"The label is in column '{args.label}', but not which rows are pairs. Add --min-label "
             "X, or --nli."
         )
@@ -149,7 +149,7 @@ def _pairs(args: argparse.Namespace, output: Path) -> tuple[list[TextPair], list
 
 def _column(name: str | None) -> int | None:
     if name is not None and not name.isdecimal():
-        raise ConfigurationError(
+        raise CommandError(
             f"Without a header columns have no names, got '{name}'. Expected a number, from 0."
         )
     return None if name is None else int(name)

@@ -83,12 +83,17 @@ def _section(title: str, commands: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _of_other_plugins() -> dict[str, str]:
-    """Return the commands of other packages' plugins, which have to be imported to know them."""
+def other_plugins() -> set[str]:
+    """Return the names of other packages' plugins of AllenNLP, as far as it would import them."""
     files = [file for name in _PLUGIN_FILES if (file := Path(name).expanduser()).is_file()]
     named = {name for file in files for name in file.read_text().split()}
     named |= {name for name in _KNOWN_PLUGINS if importlib.util.find_spec(name)}
-    if named <= {"declutr.plugin", "declutr"} or importlib.util.find_spec("allennlp") is None:
+    return named - {"declutr.plugin", "declutr"}
+
+
+def _of_other_plugins() -> dict[str, str]:
+    """Return the commands of other packages' plugins, which have to be imported to know them."""
+    if not other_plugins() or importlib.util.find_spec("allennlp") is None:
         return {}
     from allennlp.commands.subcommand import Subcommand
     from allennlp.common.plugins import import_plugins

@@ -7,28 +7,24 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
-
 from declutr.commands.command import Command
-from declutr.commands.overview import OF_MODELS
+from declutr.commands.errors import CommandError
 
-if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
+if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
+    import numpy as np
+
     from declutr.data.span_reader import DeCLUTRDatasetReader
 
 _DRAWS = 1000  # documents drawn to measure the coverage, which takes a tenth of a second
 
 
-@Subcommand.register("sample-spans")
 class SampleSpans(Command):
     """A command that prints anchors with their positives, hard negatives and an easy negative.
 
     It follows appendix B of the DeCLUTR paper (Giorgi et al., 2021).
     """
 
-    help = OF_MODELS["sample-spans"]
+    name = "sample-spans"
     description = (
         "Print sampled anchors with their positives, the hard negatives (spans of the same "
         "document that belong to another anchor) and an easy negative (of another document). "
@@ -44,7 +40,11 @@ class SampleSpans(Command):
         add("--epoch", type=int, default=0, help="of this epoch")
         add("--width", type=int, default=100, help="of the text")
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return True
+
     def run(self, args: argparse.Namespace) -> None:
+        from allennlp.common import Params
         from allennlp.data import DatasetReader
 
         from declutr.data.span_reader import DeCLUTRDatasetReader
@@ -52,15 +52,15 @@ class SampleSpans(Command):
         try:
             params = Params.from_file(args.param_path, args.overrides)
         except RuntimeError as error:  # raised by Jsonnet
-            raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
+            raise CommandError(f"{args.param_path} cannot be read: {error}") from error
         path = args.data or params.get("train_data_path")
         if not path:
-            raise ConfigurationError(
+            raise CommandError(
                 "No documents: the recipe has no train_data_path. Name a file with --data."
             )
         reader = DatasetReader.from_params(params.pop("dataset_reader"))
         if not isinstance(reader, DeCLUTRDatasetReader) or not reader.sample_spans:
-            raise ConfigurationError(
+            raise CommandError(
                 f"{args.param_path} does not sample spans: expected a dataset reader of type "
                 '"declutr" with num_anchors.'
             )
@@ -85,6 +85,8 @@ def describe_spans(
     epoch : the epoch whose spans are drawn.
     width : characters per line.
     """
+    import numpy as np
+
     from declutr.sampling.span_geometry import view_kind
 
     rows = reader.documents(path)
@@ -131,6 +133,8 @@ def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> It
     path : the documents.
     epoch : the first epoch whose spans are drawn.
     """
+    import numpy as np
+
     from declutr.sampling.span_geometry import EIGHTHS, coverage
 
     rows = reader.documents(path)

@@ -8,12 +8,11 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allennlp.commands.subcommand import Subcommand
-
 from declutr.commands.command import Command, require_at_least_1, told_to_user
-from declutr.commands.overview import OF_MODELS
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import Hit, SearchIndex
@@ -25,11 +24,10 @@ _OTHER_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
-@Subcommand.register("search")
 class Search(Command):
     """A command that searches an index of lines by meaning."""
 
-    help = OF_MODELS["search"]
+    name = "search"
     description = (
         "Print the lines of an index (`declutr index`) that are nearest in meaning to a query: "
         "rank, cosine, line number and line."
@@ -56,6 +54,9 @@ Queries are embedded as the index says, after the model's prompt for queries if 
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return is_of_archive(args.index, args.model)
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.search import SearchIndex
 
@@ -68,6 +69,16 @@ Queries are embedded as the index says, after the model's prompt for queries if 
                     _answer(index, query, args)
         except KeyboardInterrupt:
             print()
+
+
+def is_of_archive(index: str, model: str | None) -> bool:
+    """Return whether the model of an index, or the one given instead, is a trained archive."""
+    from declutr.search.index_files import IndexDescription, SearchError
+
+    try:
+        return is_archive(model or IndexDescription.load(Path(index)).model)
+    except SearchError:  # told when it is opened
+        return False
 
 
 def _queries() -> Iterator[str]:

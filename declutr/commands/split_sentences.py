@@ -7,20 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allennlp.commands.subcommand import Subcommand
-
 from declutr.commands.command import Command, add_text_key, told_to_user
-from declutr.commands.overview import OF_MODELS
 
 if TYPE_CHECKING:
     from declutr.corpus.sentence_splitting import SplitCounts
 
 
-@Subcommand.register("split-sentences")
 class SplitSentences(Command):
     """A command that splits documents into the sentences that the reader "sentences" takes."""
 
-    help = OF_MODELS["split-sentences"]
+    name = "split-sentences"
     description = (
         "Split documents into sentences by spaCy's rules for a language, and write them to a "
         "text file: one sentence a line, a blank line after each document."

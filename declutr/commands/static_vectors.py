@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
-from declutr.commands.overview import OF_MODELS
+from declutr.commands.errors import CommandError
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     import numpy as np
@@ -23,11 +21,10 @@ METHODS = ("texts", "words", "transformer", "distil", "random")
 _OF_TEXTS = ("texts", "random")
 
 
-@Subcommand.register("static-vectors")
 class StaticVectors(Command):
     """A command that makes the first table of a static encoder: token vectors without training."""
 
-    help = OF_MODELS["static-vectors"]
+    name = "static-vectors"
     description = (
         "Make the table of a static encoder, whose embedding of a text is the mean of the vectors "
         "of its tokens. The folder is an encoder already (Encoder, sentence-transformers), and "
@@ -66,14 +63,19 @@ class StaticVectors(Command):
         add("--overwrite", action="store_true", help="replace a static encoder that is there")
         add_text_key(parser)
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return args.method == "distil" and is_archive(args.source[0])
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.archives.static_folder import StaticFolderError, write_static
         from declutr.corpus.text_files import SourceError
         from declutr.export.output_place import made_beside, move
         from declutr.inference import EncoderError
         from declutr.system.files import use_umask
+        from declutr.system.processors import keep_to_quota
 
         _check(args)
+        keep_to_quota()
         errors = (StaticFolderError, EncoderError, SourceError, ValueError, OSError)
         with told_to_user(*errors):
             folder = _checked_place(Path(args.output), args.overwrite)
@@ -91,23 +93,23 @@ class StaticVectors(Command):
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise `ConfigurationError` for options of another method, and numbers out of range."""
+    """Raise `CommandError` for options of another method, and numbers out of range."""
     require_at_least_1(args, "--dimension", "--vocabulary", "--window")
     of_texts = args.method in _OF_TEXTS
     for option in ("--vocabulary", "--tokenizer"):
         if getattr(args, option.strip("-")) is not None and not of_texts:
-            raise ConfigurationError(
+            raise CommandError(
                 f"{option} is for the methods {' and '.join(_OF_TEXTS)}: {args.method} has its own "
                 "tokenizer. Leave it out."
             )
     if args.window is not None and args.method != "texts":
-        raise ConfigurationError(f"--window is for the method texts, got --method {args.method}.")
+        raise CommandError(f"--window is for the method texts, got --method {args.method}.")
     if args.sif < 0 or args.components < 0:
-        raise ConfigurationError(
+        raise CommandError(
             f"Expected --sif and --components of 0 or more, got {args.sif} and {args.components}."
         )
     if len(args.source) > 1 and not of_texts:
-        raise ConfigurationError(
+        raise CommandError(
             f"--method {args.method} takes one SOURCE, got {len(args.source)}: "
             f"{', '.join(args.source)}."
         )
@@ -118,12 +120,12 @@ def _checked_place(folder: Path, overwrite: bool) -> Path:
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not is_static(folder):
-            raise ConfigurationError(
+            raise CommandError(
                 f"There is something at '{folder}' that is no static encoder. Choose another "
                 "--output."
             )
         if not overwrite:
-            raise ConfigurationError(
+            raise CommandError(
                 f"There is a static encoder at '{folder}'. Replace it with --overwrite, or choose "
                 "another --output."
             )
@@ -166,7 +168,7 @@ def _of_words(args: argparse.Namespace) -> StaticTable:
 
     file = Path(args.source[0])
     if not file.is_file():
-        raise ConfigurationError(f"There is no file '{file}'. Expected vectors as of GloVe.")
+        raise CommandError(f"There is no file '{file}'. Expected vectors as of GloVe.")
     digest, _ = file_digests([file], default_cache_dir())[file]
     found = open_word_vectors(file, digest)
     vectors = found.vectors_of(np.array(list(found.row.values())))
@@ -198,7 +200,7 @@ def _distilled(args: argparse.Namespace) -> StaticTable:
     if tokenizer is None:
         tokenizer = getattr(getattr(model, "codec", None), "_tokenizer", None)
     if isinstance(tokenizer, str):
-        raise ConfigurationError(
+        raise CommandError(
             f"'{place}' is a static encoder itself. Expected a sentence encoder to distil."
         )
     _require_fast(tokenizer, place)
@@ -214,7 +216,7 @@ def _distilled(args: argparse.Namespace) -> StaticTable:
 
 def _require_fast(tokenizer: Any, place: str) -> None:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise ConfigurationError(
+        raise CommandError(
             f"'{place}' has no tokenizer of the tokenizers library (a tokenizer.json). Expected a "
             "model with a fast tokenizer."
         )
@@ -232,7 +234,7 @@ def _tokenizer(args: argparse.Namespace) -> str | None:
         return None
     file = Path(args.tokenizer, "tokenizer.json")
     if not file.is_file():
-        raise ConfigurationError(f"There is no '{file}'. Expected the folder of a fast tokenizer.")
+        raise CommandError(f"There is no '{file}'. Expected the folder of a fast tokenizer.")
     return file.read_text("utf-8")
 
 

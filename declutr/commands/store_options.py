@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allennlp.common.checks import ConfigurationError
+from declutr.commands.errors import CommandError
 
 if TYPE_CHECKING:
     from declutr.embedding_store import EmbeddingStore
@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raise `ConfigurationError` if options contradict each other, or the limit is below 0."""
+    """Raise `CommandError` if options contradict each other, or the limit is below 0."""
     for name in ("store", "store_limit"):
         if args.no_store and getattr(args, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigurationError(f"Got {option} with --no-store; give one of them.")
+            raise CommandError(f"Got {option} with --no-store; give one of them.")
     if args.store_limit is not None and args.store_limit < 0:
-        raise ConfigurationError(
+        raise CommandError(
             f"Expected 0 or more gigabytes as --store-limit, got {args.store_limit:g}."
         )
 
@@ -38,7 +38,7 @@ def opened(args: argparse.Namespace, output: Path) -> EmbeddingStore | None:
 
     # Raises
 
-    `ConfigurationError` : its folder cannot be made.
+    `CommandError` : its folder cannot be made.
     """
     from declutr.embedding_store import EmbeddingStore, StoreError
 
@@ -47,7 +47,7 @@ def opened(args: argparse.Namespace, output: Path) -> EmbeddingStore | None:
     try:
         return EmbeddingStore(args.store or output / "embeddings")
     except StoreError as error:
-        raise ConfigurationError(
+        raise CommandError(
             f"{error} Choose another folder as --store, or give --no-store."
         ) from error
 

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
-from declutr.commands.overview import OF_MODELS
-from declutr.inference.text_embedding import not_told
+from declutr.commands.errors import CommandError
+from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     import numpy as np
@@ -30,7 +27,6 @@ _SEED = 0
 _BATCH = 64  # texts of a step of a flow, as in the public code
 
 
-@Subcommand.register("whiten")
 class Whiten(Command):
     """A command that fits a whitening of embeddings: mean 0 and covariance I on training text.
 
@@ -38,7 +34,7 @@ class Whiten(Command):
     makes them normal in all else as well (BERT-flow).
     """
 
-    help = OF_MODELS["whiten"]
+    name = "whiten"
     description = (
         "Fit a whitening on the embeddings of training text and store it with the model: "
         "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
@@ -75,9 +71,13 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
         add("--quiet", action="store_true", help="no progress bar")
 
+    def needs_allennlp(self, args: argparse.Namespace) -> bool:
+        return is_archive(args.model)
+
     def run(self, args: argparse.Namespace) -> None:
         from declutr.corpus.documents import source_files
         from declutr.inference.encoder import Encoder
+        from declutr.inference.text_embedding import not_told
 
         _check_numbers(args)
         places = _places(args)
@@ -86,7 +86,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
             options = {"whiten": False, "normalize": False, "trust": args.trust}
             encoder = Encoder(args.model, device=args.device, **options)
             if (args.dimension or 0) > encoder.dimension:
-                raise ConfigurationError(
+                raise CommandError(
                     f"Embeddings have {encoder.dimension} dimensions, got --dimension "
                     f"{args.dimension}. Expected at most {encoder.dimension}."
                 )
@@ -97,7 +97,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
-    """Raise `ConfigurationError` for numbers that would fail only after everything is embedded."""
+    """Raise `CommandError` for numbers that would fail only after everything is embedded."""
     require_at_least_1(args, "--dimension", "--epochs")
     flow = args.method == "flow"
     for option, value, fits in (
@@ -105,14 +105,14 @@ def _check_numbers(args: argparse.Namespace) -> None:
         ("--epochs", args.epochs, flow),
     ):
         if value is not None and not fits:
-            raise ConfigurationError(
+            raise CommandError(
                 f"{option} {value} is not for --method {args.method}: "
                 + ("a flow keeps all dimensions." if flow else "one pass fits a linear whitening.")
             )
     least = _BATCH if flow else (args.dimension or 1) + 1
     if args.max_texts is not None and args.max_texts < least:
         what = "A flow" if flow else f"Whitening to {least - 1} dimensions"
-        raise ConfigurationError(
+        raise CommandError(
             f"{what} needs more texts than that, got --max-texts {args.max_texts}; expected at "
             f"least {least}."
         )
@@ -123,15 +123,15 @@ def _places(args: argparse.Namespace) -> list[Path]:
 
     # Raises
 
-    `ConfigurationError` : the whitening cannot be stored there.
+    `CommandError` : the whitening cannot be stored there.
     """
     if args.output is not None:
         if Path(args.output).is_file():
-            raise ConfigurationError(f"--output '{args.output}' is a file, expected a folder.")
+            raise CommandError(f"--output '{args.output}' is a file, expected a folder.")
         return [Path(args.output)]
     model = Path(args.model)
     if not model.exists():
-        raise ConfigurationError(
+        raise CommandError(
             f"There is no '{model}' on this machine to store a whitening with. Expected a "
             "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
             "FOLDER."
@@ -141,7 +141,7 @@ def _places(args: argparse.Namespace) -> list[Path]:
     if kind is Kind.ARCHIVE:
         return [model]
     if kind is not Kind.TRAINED:
-        raise ConfigurationError(
+        raise CommandError(
             f"'{model}' is an exported model or a static table, which stays as it is. Whiten "
             "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
             "`declutr export ARCHIVE OUT`; or add --output FOLDER."

@@ -55,8 +55,15 @@ class Protocol:
     regressor: bool = True
     """Whether STS-B and SICK-R also train SentEval's regressor, which takes most of their time."""
     seed: int = 1111
-    device: str = "cpu"
-    """The device that classifiers are trained on."""
+    device: str | None = "cpu"
+    """The device that classifiers are trained on; `None` is a GPU if there is one."""
+
+    @property
+    def trained_on(self) -> str:
+        """The device that classifiers are trained on; only then is torch imported to ask."""
+        import torch
+
+        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 PUBLISHED = Protocol()

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.export.exportable import Exportable, ExportError
+from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
+from declutr.export.output_place import ExportError
 from declutr.system import loggers_at
 
 _BATCH = 16

@@ -1,23 +1,25 @@
 """A common representation of models to export, whether archives or plain transformers."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from declutr.archives.sentence_transformers_folder import Dense, read_modules
 from declutr.export.onnx_model import EmbeddingGraph
+from declutr.export.output_place import ExportError
 from declutr.export.white_space import tokenizer_with_white_space
 from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import Prompts
-from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
-from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.modules.token_pooling import TokenPooling
 from declutr.transformer.pooling import TOKEN_POOLINGS
+
+if TYPE_CHECKING:  # AllenNLP, which takes seconds to import, is needed for archives alone
+    from declutr.inference.trained_model import TrainedModel
 
 _WHAT_CAN_BE = (
     'An archive can be exported if its embedder is "mlm" around "pretrained_transformer_mlm" with '
@@ -26,10 +28,6 @@ _WHAT_CAN_BE = (
     'encoder, and its reader of type "declutr" has tokenizer and indexer of type '
     '"pretrained_transformer".'
 )
-
-
-class ExportError(ValueError):
-    """Raised if a model cannot be exported, or nothing can be written to the target folder."""
 
 
 @dataclass
@@ -100,10 +98,10 @@ def exportable(
 
     `ExportError` : if the model has a module or setting that other tools do not support.
     """
-    if isinstance(model, TrainedModel):
-        made = _of_archive(place, model)
-    else:
+    if isinstance(model, TransformerModel):
         made = _of_transformer(place, model)
+    else:
+        made = _of_archive(place, model)
     if not model.special_tokens:
         raise ExportError(
             f"The tokenizer of '{place}' adds no special tokens: a blank text would have no tokens "
@@ -122,6 +120,8 @@ def exportable(
 
 
 def _of_archive(place: str, model: TrainedModel) -> Exportable:
+    from declutr.modules.embedders import MLMTextFieldEmbedder
+
     field_embedder = model.model._text_field_embedder
     if not isinstance(field_embedder, MLMTextFieldEmbedder):
         raise _refused(place, f"the embedder {type(field_embedder).__name__}")
@@ -194,6 +194,10 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
 
 
 def _pooling(place: str, pooler: Any) -> str:
+    from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
+
+    from declutr.modules.token_pooling import TokenPooling
+
     # A subclass is not accepted, because it may pool in any other way.
     if type(pooler) is BagOfEmbeddingsEncoder and pooler._averaged:
         return "mean"

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,18 +15,16 @@ from declutr.archives import CONFIG
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
-from declutr.export.exportable import Exportable, ExportError, exportable
+from declutr.export.exportable import Exportable, exportable
 from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, missing_packages, write_onnx
-from declutr.export.output_place import check_place, made_beside, move
+from declutr.export.output_place import ExportError, check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.static_export import StaticExport, static_table
 from declutr.export.training_record import TrainingRecord, add_scores, training_record
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import not_told
-from declutr.inference.trained_model import TrainedModel
-from declutr.inference.transformer_model import TransformerModel
 from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
@@ -114,8 +112,7 @@ def export_model(
         if table is not None:
             export = StaticExport(table, whitened)
         else:
-            assert isinstance(opened, (TrainedModel, TransformerModel))
-            model = exportable(place, opened, normalize=normalize, whiten=whiten)
+            model = exportable(place, cast(Any, opened), normalize=normalize, whiten=whiten)
             export = TransformerExport(model)
     if not export.plain_white_space:
         notes.append(

@@ -6,7 +6,10 @@ import tempfile
 from pathlib import Path
 
 from declutr.archives import MODULES
-from declutr.export.exportable import ExportError
+
+
+class ExportError(ValueError):
+    """Raised if a model cannot be exported, or nothing can be written to the target folder."""
 
 
 def check_place(place: str, folder: Path, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +17,13 @@ from declutr.export.comparison import (
     compare_ways,
     tokenized,
 )
-from declutr.export.exportable import ExportError
 from declutr.export.onnx_model import FILE, write_onnx
+from declutr.export.output_place import ExportError
 from declutr.export.training_record import TrainingRecord
 from declutr.inference.static_model import StaticModel
 from declutr.inference.text_model import TextModel
-from declutr.inference.trained_model import TrainedModel
+from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
-from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
 
 
 class StaticGraph(torch.nn.Module):
@@ -61,24 +61,12 @@ def static_table(
 
     `ExportError` : if the model does not pool by the plain mean, or has a flow.
     """
+    table: StaticTable | None = None
     if isinstance(model, StaticModel):
         table = model.table
-    elif isinstance(model, TrainedModel) and isinstance(
-        embedder := model.model._text_field_embedder, TokenEmbeddingBag
-    ):
-        if len(model.model.embedders) > 1 or model.codec is None:
-            raise ExportError(
-                f"'{place}' has two encoders, or a reader with another tokenizer than its table; "
-                "expected one token_embedding_bag and the tokenizer of its folder."
-            )
-        if not isinstance(model.model._seq2vec_encoder, MeanOfBag):
-            raise ExportError(
-                f"'{place}' pools token vectors by {type(model.model._seq2vec_encoder).__name__}, "
-                "which a StaticEmbedding does not. Train without seq2vec_encoder."
-            )
-        vectors = embedder.folded().detach().float().cpu().numpy()
-        table = StaticTable(model.codec._tokenizer.backend_tokenizer.to_str(), vectors)
-    else:
+    elif not isinstance(model, TransformerModel):
+        table = _trained_table(place, model)
+    if table is None:
         return None
     if whiten and model.whitening is not None:
         if not isinstance(model.whitening, Whitening):
@@ -88,6 +76,27 @@ def static_table(
             )
         table = table.with_vectors(model.whitening.transform(table.vectors).astype(np.float32))
     return replace(table, normalizes=table.normalizes or normalize)
+
+
+def _trained_table(place: str, model: Any) -> StaticTable | None:
+    """Return the table of a `TrainedModel`, whose import is that of AllenNLP."""
+    from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
+
+    embedder = model.model._text_field_embedder
+    if not isinstance(embedder, TokenEmbeddingBag):
+        return None
+    if len(model.model.embedders) > 1 or model.codec is None:
+        raise ExportError(
+            f"'{place}' has two encoders, or a reader with another tokenizer than its table; "
+            "expected one token_embedding_bag and the tokenizer of its folder."
+        )
+    if not isinstance(model.model._seq2vec_encoder, MeanOfBag):
+        raise ExportError(
+            f"'{place}' pools token vectors by {type(model.model._seq2vec_encoder).__name__}, "
+            "which a StaticEmbedding does not. Train without seq2vec_encoder."
+        )
+    vectors = embedder.folded().detach().float().cpu().numpy()
+    return StaticTable(model.codec._tokenizer.backend_tokenizer.to_str(), vectors)
 
 
 class StaticExport:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.archives import ARCHIVE, CONFIG, METRICS, RUN, Kind, NoModel, kind_of
-from declutr.export.exportable import ExportError
+from declutr.export.output_place import ExportError
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.system.files import json_object
 

@@ -1,6 +1,13 @@
 """Embed texts with trained models: open a model, cut and batch the texts, whiten the embeddings."""
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
+
+from declutr.archives import is_transformer
+
+KINDS = ("archive", "transformer")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class EncoderError(ValueError):
@@ -18,3 +25,23 @@ def require_one_of(known: Iterable[str], **option: str) -> None:
     ((name, value),) = option.items()
     if value not in known:
         raise EncoderError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")
+
+
+def kind_at(place: str) -> str:
+    """Return the kind, of `KINDS`, of the model at a place, as `Encoder` takes it.
+
+    A name on the hub, and any folder that Hugging Face or sentence-transformers wrote, is a
+    transformer, static encoders included. Anything else counts as a trained archive.
+
+    # Raises
+
+    `declutr.archives.UnsafeArchive` : a configuration there is larger than configurations are.
+    """
+    path = Path(place)
+    on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None
+    return "transformer" if on_hub or is_transformer(path) else "archive"
+
+
+def is_archive(place: str) -> bool:
+    """Return whether a model is a trained archive, which AllenNLP opens."""
+    return kind_at(place) == "archive"

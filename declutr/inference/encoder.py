@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm.auto import tqdm
 
 from declutr.corpus.text_inputs import NamedFiles, as_texts, without_surrogates
 from declutr.inference import EncoderError, require_one_of
-from declutr.inference.open_text_model import chosen_devices, chosen_dtype, open_text_model
+from declutr.inference.open_text_model import DTYPES, chosen_dtype, device_names, open_text_model
 from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding
-from declutr.system.processors import keep_to_quota
 
 logger = logging.getLogger(__name__)
 
@@ -94,31 +92,30 @@ class Encoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> None:
-        keep_to_quota()
         self._place = os.fspath(place)
         self._sphereize = sphereize
         self._overrides = overrides
         require_one_of(LONG_TEXTS, long_texts=long_texts)
+        require_one_of(DTYPES, dtype=dtype)
         for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
             if value is not None and value < 1:
                 raise EncoderError(f"{name} must be at least 1, got {value}.")
-        devices = chosen_devices(device, cuda_device)
+        devices = device_names(device, cuda_device)
         opening: dict[str, Any] = {
             "kind": kind, "pooling": pooling, "revision": revision, "overrides": overrides,
             "trust": trust,
         }  # fmt: skip
         embedding: dict[str, Any] = {
-            "dtype": chosen_dtype(dtype, devices[0]), "max_length": max_length,
-            "long_texts": long_texts, "batch_tokens": batch_tokens, "whiten": whiten,
-            "truncate_dim": truncate_dim, "normalize": normalize,
+            "max_length": max_length, "long_texts": long_texts, "batch_tokens": batch_tokens,
+            "whiten": whiten, "truncate_dim": truncate_dim, "normalize": normalize,
         }  # fmt: skip
         # With several devices, other processes compute: this one opens the model for its dimension,
         # limits and prompts only, which needs no GPU.
-        here = torch.device("cpu") if len(devices) > 1 else devices[0]
+        here = "cpu" if len(devices) > 1 else devices[0]
         self._model = open_text_model(self._place, device=here, **opening)
-        if self._model.only_float32:
-            embedding["dtype"] = "float32"
-        self.num_parameters = sum(p.numel() for p in self._model.linear_part.parameters())
+        only_float32 = self._model.only_float32
+        embedding["dtype"] = "float32" if only_float32 else chosen_dtype(dtype, devices[0])
+        self.num_parameters = self._model.num_parameters
         """The number of parameters that token embeddings are computed with, without any heads."""
         self.prompts = self._model.prompts
         """The prompts of the model: their texts by name, and the name of the default prompt."""
@@ -133,10 +130,10 @@ class Encoder:
 
             self._processes = EncoderProcesses(
                 functools.partial(Encoder, self._place, **opening, **embedding),
-                [str(one) for one in devices],
+                [str(name) for name in devices],
                 lambda: self._model.choose_products(embedding["dtype"]),
             )
-        elif here.type == "cpu":
+        elif self._model.device_type == "cpu":
             self._model.prepare(embedding["dtype"])
 
     @property

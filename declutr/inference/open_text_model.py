@@ -1,24 +1,23 @@
 """Opening of models of all kinds, and the devices and the dtype that they compute with."""
 
-import re
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from declutr.archives import is_transformer
 from declutr.archives.static_folder import is_static
 from declutr.bridge.deferral import garbage
-from declutr.inference import EncoderError
+from declutr.inference import KINDS, EncoderError, kind_at
 from declutr.inference.text_model import TextModel
+from declutr.system.processors import keep_to_quota
 from declutr.system.releases import warn_of_untested_releases
-from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 
-__all__ = ["EncoderError", "TextModel", "open_text_model"]
+if TYPE_CHECKING:  # a static encoder need not wait for torch
+    import torch
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-KINDS = ("archive", "transformer")
+__all__ = ["KINDS", "EncoderError", "TextModel", "open_text_model"]
+
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 
 
@@ -26,7 +25,7 @@ DTYPES = ("auto", "float32", "bfloat16", "int8")
 def open_text_model(
     place: str,
     *,
-    device: torch.device,
+    device: torch.device | str | None,
     kind: str | None = None,
     pooling: str | None = None,
     revision: str | None = None,
@@ -39,7 +38,8 @@ def open_text_model(
 
     place : a file or URL is a trained archive; a folder holds a trained archive, a transformer or
         a sentence-transformers model; anything else is a name on the Hugging Face hub.
-    device : the device of the model.
+    device : the device of the model, or its name; by default the first GPU if there is any. Static
+        encoders compute on the CPU.
     kind : one of `KINDS`; by default it is recognised from what lies at the place.
     pooling, revision : for transformers; see
         `declutr.inference.transformer_model.TransformerModel`.
@@ -53,41 +53,48 @@ def open_text_model(
     `declutr.archives.safety.UnsafeArchive` : the model would run code, or touch other files.
     """
     warn_of_untested_releases()
-    if kind is None:
-        path = Path(place)
-        on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None
-        kind = "transformer" if on_hub or is_transformer(path) else "archive"
-    if kind == "transformer":
-        from declutr.inference.transformer_model import TransformerModel
-
+    if (kind or kind_at(place)) == "transformer":
         if overrides:
             raise EncoderError(f"overrides are for archives; '{place}' is a transformer.")
         if is_static(Path(place)):
-            from declutr.inference.static_model import StaticModel
+            return _static_model(place, device, pooling)
+        from declutr.inference.transformer_model import TransformerModel
 
-            if pooling:
-                raise EncoderError(f"pooling is for transformers; '{place}' is a static encoder.")
-            return StaticModel(place, device=device)
+        keep_to_quota()
         return TransformerModel(
-            place, device=device, pooling=pooling, revision=revision, trust=trust
+            place, device=chosen_device(device), pooling=pooling, revision=revision, trust=trust
         )
     if pooling or revision:
         name = "pooling" if pooling else "revision"
         raise EncoderError(
             f"{name} is for transformers; '{place}' is a trained archive, which has its own."
         )
+    on = chosen_device(device)
     from declutr.inference.trained_model import TrainedModel  # importing AllenNLP takes seconds
 
-    return TrainedModel(place, device=device, overrides=overrides, trust=trust)
+    keep_to_quota()
+    return TrainedModel(place, device=on, overrides=overrides, trust=trust)
 
 
-def chosen_device(name: str | None) -> torch.device:
+def _static_model(place: str, device: torch.device | str | None, pooling: str | None) -> TextModel:
+    from declutr.inference.static_model import StaticModel
+
+    if pooling:
+        raise EncoderError(f"pooling is for transformers; '{place}' is a static encoder.")
+    if device not in (None, "cpu"):
+        chosen_device(device)  # which tells that there is no such device
+    return StaticModel(place)
+
+
+def chosen_device(name: torch.device | str | None) -> torch.device:
     """Return the device of that name; by default the first GPU if there is any, else the CPU.
 
     # Raises
 
     `EncoderError` : the name is not that of a CPU or GPU, or there is no such GPU.
     """
+    import torch
+
     if name is None:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
@@ -99,10 +106,8 @@ def chosen_device(name: str | None) -> torch.device:
     return device
 
 
-def chosen_devices(
-    device: str | Sequence[str] | None, cuda_device: int | None
-) -> list[torch.device]:
-    """Return the devices that either of two arguments names; at least one.
+def device_names(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
+    """Return the names of the devices that either of two arguments names; at least one.
 
     # Parameters
 
@@ -111,19 +116,20 @@ def chosen_devices(
 
     # Raises
 
-    `EncoderError` : both are given, the list is empty, or there is no such device.
+    `EncoderError` : both are given, the list is empty, or one of several devices is not there.
     """
     if cuda_device is not None:
         if device is not None:
             raise EncoderError("Got device and cuda_device; give one of them.")
         device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
+    names: Sequence[str | None]
     names = [device] if device is None or isinstance(device, str) else list(device)
     if not names:
         raise EncoderError("Expected at least one device, got an empty list.")
-    return [chosen_device(name) for name in names]
+    return list(names) if len(names) == 1 else [str(chosen_device(name)) for name in names]
 
 
-def chosen_dtype(name: str, device: torch.device) -> str:
+def chosen_dtype(name: str, on: torch.device | str | None) -> str:
     """Return the name of the dtype to compute in on a device.
 
     # Parameters
@@ -132,14 +138,17 @@ def chosen_dtype(name: str, device: torch.device) -> str:
         CPU, gains by them), else float32. A CPU that is not faster in the bfloat16 or int8 asked
         for than in float32 computes in float32, with a warning
         (`declutr.transformer.dtype_speed`).
-    device : the device of the model.
+    on : the device, or its name, as in `chosen_device`.
 
     # Raises
 
-    `EncoderError` : the name is unknown, or int8 is asked for on something else than a CPU.
+    `EncoderError` : int8 is asked for on something else than a CPU.
     """
-    if name not in DTYPES:
-        raise EncoderError(f"Expected a dtype of {', '.join(DTYPES)}, got {name!r}.")
+    import torch
+
+    from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
+
+    device = chosen_device(on)
     if name == "int8" and device.type != "cpu":
         raise EncoderError(f'int8 is for CPUs, got device {device}; choose dtype "bfloat16".')
     if name == "auto":

@@ -1,12 +1,13 @@
 """Static encoders as text models: the mean of token vectors, without a transformer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
 from declutr.archives.static_folder import StaticFolderError, read_static
@@ -16,16 +17,20 @@ from declutr.inference.fingerprints import model_fingerprint
 from declutr.inference.text_model import Prompts, TextModel
 from declutr.system import raised_as
 
+if TYPE_CHECKING:  # importing it takes longer than all else that this encoder does at start
+    import torch
+
 
 class StaticModel(TextModel):
     """A table of token vectors, of which the mean over the tokens of a text is its embedding.
+
+    It computes on the CPU, where looking vectors up takes less time than a copy of the texts to a
+    GPU.
 
     # Parameters
 
     place : a folder of `declutr static-vectors`, `declutr export`, sentence-transformers
         (`StaticEmbedding`) or model2vec.
-    device : not used: it computes on the CPU, where looking vectors up takes less time than a copy
-        of the texts to a GPU.
 
     # Raises
 
@@ -33,26 +38,28 @@ class StaticModel(TextModel):
     """
 
     only_float32 = True
+    device_type = "cpu"
 
-    def __init__(self, place: str, *, device: torch.device) -> None:
+    def __init__(self, place: str) -> None:
         with raised_as(EncoderError, StaticFolderError):
             self.table = table = read_static(Path(place))
-        self.device = torch.device("cpu")
         self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.vectors = table.vectors
         self.dimension, self.normalizes = table.dimension, table.normalizes
         self._ids = WordIds(table.tokenizer)
         self._content = model_fingerprint(place)
-        self.linear_part = torch.nn.Module()
-        self.linear_part.register_parameter(
-            "table", torch.nn.Parameter(torch.from_numpy(table.vectors), requires_grad=False)
-        )
+
+    @property
+    def num_parameters(self) -> int:
+        return self.vectors.size
 
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
         texts = [prompt + text for text in texts]
         return [np.asarray(ids, dtype=np.int32) for ids in self._ids.of(texts)]
 
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
+        import torch
+
         return torch.from_numpy(self._means([len(piece) for piece in pieces], chain(*pieces)))
 
     def embed_texts(self, texts: list[str], prompt: str) -> np.ndarray:

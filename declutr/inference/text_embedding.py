@@ -1,18 +1,21 @@
 """Embedding of texts with one model: cut or chunked, batched by length, whitened and scaled."""
 
+from __future__ import annotations
+
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
 from declutr.system import loggers_at
-from declutr.system.host_memory import HEAP, Arriving
+
+if TYPE_CHECKING:  # models that embed whole texts need not wait for torch
+    from declutr.system.host_memory import Arriving
 
 LONG_TEXTS = ("truncate", "chunk")
 
@@ -67,7 +70,7 @@ class TextEmbedding:
         lengths = [length for length in (max_length, model.max_length) if length is not None]
         self.max_length = min(lengths, default=None)
         self._limit = None if self.max_length is None else self.max_length - special
-        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(model.device.type, 8192)
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(model.device_type, 8192)
         self._whitening = model.whitening if whiten is not False else None
         if whiten and self._whitening is None:
             raise EncoderError(
@@ -130,7 +133,11 @@ class TextEmbedding:
         return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
 
     def _vectors(self, tokens: list[Any]) -> Arriving:
-        device = self._model.device.type
+        import torch
+
+        from declutr.system.host_memory import HEAP, Arriving
+
+        device = self._model.device_type
         if device == "cpu":
             HEAP.settle()
         with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):

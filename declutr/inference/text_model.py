@@ -122,8 +122,9 @@ class TextModel(ABC):
     are neither whitened nor scaled to length 1.
     """
 
-    device: torch.device
-    """The device of the model, which may be the CPU although another was asked for."""
+    device_type: str
+    """`"cpu"`, `"cuda"`, ...: where it computes, which may be the CPU although another was asked
+    for."""
 
     dimension: int
     """The width d of the embeddings."""
@@ -183,6 +184,11 @@ class TextModel(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return `kind`, `pooling`, `content` and all else embeddings depend on, as JSON values."""
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters that token embeddings are computed with, without any heads."""
+        return sum(parameter.numel() for parameter in self.linear_part.parameters())
 
     @property
     def texts_cut(self) -> int:

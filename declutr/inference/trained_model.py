@@ -55,7 +55,7 @@ class TrainedModel(TextModel):
         overrides: dict[str, Any] | str | None = None,
         trust: bool = False,
     ) -> None:
-        self.device = device
+        self.device, self.device_type = device, device.type
         number = (device.index or 0) if device.type == "cuda" else -1
         # Below this level, AllenNLP logs a line for each parameter that no initializer sets.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")

@@ -53,7 +53,7 @@ class TransformerModel(TextModel):
     ) -> None:
         if pooling is not None:
             require_one_of(POOLINGS, pooling=pooling)
-        self.device = device
+        self.device, self.device_type = device, device.type
         # A pooling that the user asks for belongs to the transformer without further modules.
         with raised_as(EncoderError, NotFollowed):
             modules = ModuleList() if pooling else read_modules(place, revision)

@@ -7,6 +7,8 @@ threads pause until its period ends. By default torch uses one thread for each c
 each processor) that this process may run on. It ignores quotas and other training processes.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging
@@ -17,10 +19,10 @@ import socket
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-import torch
-
-from declutr.system.distributed import of_all_processes, world_size
+if TYPE_CHECKING:  # it is imported where it is used: most questions here need no torch
+    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +155,8 @@ def keep_to_quota() -> None:
     quota = cpu_quota()
     if quota is None or _chosen_by_user():
         return
+    import torch
+
     _compute_with(
         min(torch.get_num_threads(), max(1, math.ceil(quota))),
         "that is the processor time that this container may use (a quota of %g processors). "
@@ -171,6 +175,10 @@ def share_processors(device: torch.device) -> None:
 
     device : the device of training; nothing is done unless it is the CPU.
     """
+    import torch
+
+    from declutr.system.distributed import of_all_processes, world_size
+
     if world_size() == 1 or device.type != "cpu":
         return
     machine = socket.gethostname()
@@ -189,6 +197,8 @@ def share_processors(device: torch.device) -> None:
 
 def _compute_with(wanted: int, reason: str, amount: float) -> None:
     """Set the number of threads, and log the reason if that changes it."""
+    import torch
+
     before = torch.get_num_threads()
     if wanted != before:
         set_threads(wanted)
@@ -199,12 +209,15 @@ def _chosen_by_user() -> bool:
     """Return whether the user has set the number of threads, by the environment or by torch."""
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return True
+    import torch
+
     ours = {allowed_processors(), allowed_cores(), *_set_here}
     return torch.get_num_threads() not in ours
 
 
 def set_threads(count: int) -> None:
     """Set the number of threads of torch and of the linear algebra of numpy to `count`."""
+    import torch
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     torch.set_num_threads(count)
@@ -241,6 +254,8 @@ def _told_by_processor() -> dict[str, str]:
 
 def instructions() -> tuple[str, ...]:
     """Return the instruction sets of this processor, among those that matter for kernels."""
+    import torch
+
     return tuple(
         name
         for name, questions in _INSTRUCTIONS.items()

@@ -5,7 +5,6 @@ import torch
 
 from declutr import Encoder
 from declutr.inference import dtype_report as module
-from declutr.inference import open_text_model as devices
 from declutr.inference.dtype_report import DtypeSpeed, as_table, dtype_report
 from declutr.transformer import dtype_speed
 
@@ -27,7 +26,7 @@ def give(monkeypatch: pytest.MonkeyPatch, training: float, **embedding: float) -
 
 def test_a_processor_that_is_faster_in_bfloat16_and_int8(small, monkeypatch) -> None:
     give(monkeypatch, 3.0, bfloat16=4.0, int8=2.0)
-    for place in (module, devices):
+    for place in (module, dtype_speed):
         monkeypatch.setattr(place, "has_bfloat16", lambda: True)
     report = dtype_report()
     exact, *others = report.speeds
@@ -52,7 +51,7 @@ def test_a_processor_that_is_faster_in_bfloat16_and_int8(small, monkeypatch) -> 
 
 def test_a_processor_that_is_fastest_in_float32(small, monkeypatch, caplog) -> None:
     give(monkeypatch, 0.2, bfloat16=0.1, int8=0.05)
-    for place in (module, devices):
+    for place in (module, dtype_speed):
         monkeypatch.setattr(place, "has_bfloat16", lambda: False)
     report = dtype_report()
     chosen = {setting: (dtype, why) for setting, dtype, why in report.choices}
@@ -68,7 +67,7 @@ def test_the_report_names_the_dtype_that_an_encoder_takes(
     small, monkeypatch, checkpoint, gain: float
 ) -> None:
     give(monkeypatch, 1.0, bfloat16=gain, int8=1.0)
-    monkeypatch.setattr(devices, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(dtype_speed, "has_bfloat16", lambda: True)
     chosen = {setting: dtype for setting, dtype, _ in dtype_report().choices}
     described = Encoder(checkpoint, device="cpu").describe()
     assert chosen['Encoder(dtype="auto")'] == described["dtype"]

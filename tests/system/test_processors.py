@@ -11,6 +11,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from declutr.bridge.repairs import _WorkerContext
+from declutr.system import distributed
 from declutr.system import processors as module
 from declutr.system.processors import (
     allowed_cores,
@@ -187,8 +188,8 @@ def test_processes_of_one_machine_share_its_threads(
     machine, monkeypatch, machines: str, quota: float | None, threads: int
 ) -> None:
     machine(8, quota)
-    monkeypatch.setattr(module, "world_size", lambda: len(machines))
-    monkeypatch.setattr(module, "of_all_processes", lambda _: list(machines))
+    monkeypatch.setattr(distributed, "world_size", lambda: len(machines))
+    monkeypatch.setattr(distributed, "of_all_processes", lambda _: list(machines))
     monkeypatch.setattr(module.socket, "gethostname", lambda: "a")
     keep_to_quota()
     share_processors(CPU)
@@ -200,7 +201,7 @@ def test_processes_of_one_machine_share_its_threads(
 def test_a_single_process_or_a_gpu_shares_nothing(machine, monkeypatch) -> None:
     machine(8, None)
     share_processors(CPU)
-    monkeypatch.setattr(module, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     share_processors(torch.device("cuda"))  # does not ask other processes
     assert torch.get_num_threads() == 8
 

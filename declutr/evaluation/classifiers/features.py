@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from declutr.evaluation.task import Vectors
+
+if TYPE_CHECKING:  # tasks without classifiers need not wait for it
+    import torch
 
 MATERIALISED = 2**28
 """The largest size of features of pairs that are computed once, in numbers (1 GiB).
@@ -24,6 +27,8 @@ def difference_and_product(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
     u, v : embeddings of the first and the second sentences, `(..., d)`.
     """
+    import torch
+
     return torch.cat([(u - v).abs(), u * v], dim=-1)
 
 
@@ -34,10 +39,12 @@ def both_product_and_difference(u: torch.Tensor, v: torch.Tensor) -> torch.Tenso
 
     u, v : embeddings of the first and the second sentences, `(..., d)`.
     """
+    import torch
+
     return torch.cat([u, v, u * v, (u - v).abs()], dim=-1)
 
 
-Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Combine = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """A function from the embeddings of the first and the second sentences to features of pairs."""
 
 
@@ -64,6 +71,8 @@ class Features:
     @property
     def width(self) -> int:
         """The number w of features of an item."""
+        import torch
+
         return self.rows(torch.zeros(1, dtype=torch.long, device=self.vectors.device)).shape[-1]
 
     def rows(self, places: torch.Tensor) -> torch.Tensor:
@@ -77,6 +86,8 @@ class Features:
 
     def array(self, places: np.ndarray) -> np.ndarray:
         """Return the features `(n, w)` of the items with the numbers `places` as a numpy array."""
+        import torch
+
         return self.rows(torch.from_numpy(places).to(self.vectors.device)).cpu().numpy()
 
     def to(self, device: str) -> Features:
@@ -98,6 +109,8 @@ def sentence_features(sentences: Sequence[str], vectors: Vectors) -> Features:
     sentences : n sentences, one for each item.
     vectors : returns their embeddings.
     """
+    import torch
+
     return Features(torch.from_numpy(vectors(sentences)))
 
 
@@ -112,6 +125,8 @@ def pair_features(
     combine : turns the embeddings of both into features.
     vectors : returns the embeddings of sentences.
     """
+    import torch
+
     different = list(dict.fromkeys([*first, *second]))
     row = {sentence: number for number, sentence in enumerate(different)}
     left, right = (torch.tensor([row[text] for text in texts]) for texts in (first, second))

@@ -56,9 +56,9 @@ class TorchLearner(Learner):
             raise ValueError(
                 f"Unknown optimizer {protocol.optimizer!r}; known: {sorted(OPTIMIZERS)}."
             )
-        self.features = features.to(protocol.device)
-        self._gold = torch.from_numpy(labels.astype(np.int64)).to(protocol.device)
-        self._one_hot = torch.eye(classes, device=protocol.device)
+        self.features = features.to(protocol.trained_on)
+        self._gold = torch.from_numpy(labels.astype(np.int64)).to(protocol.trained_on)
+        self._one_hot = torch.eye(classes, device=protocol.trained_on)
 
     def search(self, train: Rows, dev: Rows, penalties: np.ndarray) -> Found:
         return self._fit(train, dev, penalties, self._draws(len(train)))
@@ -74,7 +74,7 @@ class TorchLearner(Learner):
         return self._fit(rest, dev, penalties[:, None], draws)
 
     def _fit(self, train: Rows, dev: Rows, penalties: np.ndarray, draws: Draws) -> Found:
-        protocol, device = self.protocol, self.protocol.device
+        protocol, device = self.protocol, self.protocol.trained_on
         network = self._network(penalties.shape[1])
         owner = network.owner().to(device)
         decay = torch.from_numpy(penalties.astype(np.float32)).to(device)[:, owner]
@@ -102,7 +102,7 @@ class TorchLearner(Learner):
 
     def _pass(self, network: Network, optimizer: Optimizer, train: Rows, draws: Draws) -> None:
         """Train one epoch on every fold, step by step in parallel."""
-        batch, device = self.protocol.batch_size, self.protocol.device
+        batch, device = self.protocol.batch_size, self.protocol.trained_on
         counts = np.array([len(rows) for rows in train])
         steps = -(-int(counts.max()) // batch)
         order = np.zeros((len(train), steps * batch), np.int64)
@@ -128,7 +128,7 @@ class TorchLearner(Learner):
 
     def _classes(self, network: Network, values: torch.Tensor, rows: np.ndarray) -> np.ndarray:
         """Return the classes `(n, R)` of rows `(n,)` for the parameters `(1, P)` of one fold."""
-        places = torch.from_numpy(rows).to(self.protocol.device)
+        places = torch.from_numpy(rows).to(self.protocol.trained_on)
         found = [
             network.logits(values, self.features.rows(some[None]))[0].argmax(dim=1).t()
             for some in places.split(BLOCK)
@@ -137,7 +137,7 @@ class TorchLearner(Learner):
 
     def _network(self, penalties: int) -> Network:
         protocol, width = self.protocol, self.features.width
-        generator = torch.Generator(protocol.device).manual_seed(protocol.seed)
+        generator = torch.Generator(protocol.trained_on).manual_seed(protocol.seed)
         return Network(width, self.classes, penalties, protocol.hidden, protocol.dropout, generator)
 
     def _draws(self, folds: int) -> Draws:

@@ -21,8 +21,6 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import false_discovery_control
-from scipy.stats import t as student
 
 from declutr.evaluation.bootstrap import Interval, percentiles
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
@@ -92,6 +90,8 @@ class Scored:
 
     def against(self, other: "Scored") -> tuple[float, Interval, float]:
         """Return the difference from another score, its 95 % interval and its p value."""
+        from scipy.stats import t as student
+
         value = float(self.seeds.mean() - other.seeds.mean())
         drawn = self.drawn - other.drawn
         several = [one.seeds for one in (self, other) if one.seeds.size > 1]
@@ -195,6 +195,8 @@ def corrected(tests: Sequence[PairTest]) -> list[PairTest]:
     """
     if not tests:
         return []
+    from scipy.stats import false_discovery_control
+
     p = np.array([test.p for test in tests])
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

@@ -17,18 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from declutr.evaluation.safe_pickle import load_plain_pickle
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.caption_space import (
-    BATCH,
-    CAPTIONS,
-    IMAGES,
-    recall_scores,
-    trained_ranks,
-)
 from declutr.evaluation.text_files import words
 
 SPLITS = ("train", "valid", "test")
@@ -74,6 +66,10 @@ class CaptionRetrieval(Task):
         return [caption for part in self.data.values() for caption in part.captions]
 
     def scores(self, vectors: Vectors) -> list[Score]:
+        import torch
+
+        from declutr.evaluation.tasks.caption_space import recall_scores, trained_ranks
+
         train, valid, test = (
             (torch.from_numpy(part.images), torch.from_numpy(vectors(part.captions)))
             for part in self.data.values()
@@ -83,6 +79,8 @@ class CaptionRetrieval(Task):
         return [*recall_scores(found), Score("dev_mean_recall", mean.statistic, mean.items)]
 
     def notes(self) -> list[str]:
+        from declutr.evaluation.tasks.caption_space import IMAGES
+
         images = len(self.data["test"].images)
         if images == 5 * IMAGES:
             return []
@@ -91,6 +89,8 @@ class CaptionRetrieval(Task):
     @property
     def data(self) -> dict[str, Captioned]:
         """The images and captions of each split, read on first use."""
+        from declutr.evaluation.tasks.caption_space import BATCH
+
         if not self._data:
             data = {split: read_captions(self._folder / f"{split}.pkl") for split in SPLITS}
             widths = {split: part.images.shape[1] for split, part in data.items()}
@@ -115,6 +115,8 @@ def read_captions(path: Path) -> Captioned:
     `MissingData` : there is no such file.
     `BrokenData` : the file has wrong content.
     """
+    from declutr.evaluation.tasks.caption_space import CAPTIONS
+
     held = load_plain_pickle(path)
     keys = ("features", "image_to_caption_ids", "captions")
     if not isinstance(held, dict) or not set(keys) <= set(held):

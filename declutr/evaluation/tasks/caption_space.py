@@ -159,11 +159,11 @@ def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> t
     protocol : its seed and its device are used.
     """
     train, valid, test = (
-        (images.to(protocol.device), captions.to(protocol.device))
+        (images.to(protocol.trained_on), captions.to(protocol.trained_on))
         for images, captions in (train, valid, test)
     )
     generator = torch.Generator().manual_seed(protocol.seed)
-    space = CommonSpace(train[0].shape[1], train[1].shape[1], generator).to(protocol.device)
+    space = CommonSpace(train[0].shape[1], train[1].shape[1], generator).to(protocol.trained_on)
     optimizer = torch.optim.Adam(space.parameters())
     draw = np.random.RandomState(protocol.seed)
     best, kept, misses, passes = -1.0, copy.deepcopy(space.state_dict()), 0, 0

@@ -9,8 +9,6 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.cluster import MiniBatchKMeans
-from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Vectors
@@ -60,13 +58,16 @@ class Clustering(LabelledVectors):
         return texts_of(self.data.tested, range(len(self.data.tested)))
 
     def scores(self, vectors: Vectors) -> list[Score]:
+        from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
+
         labels = np.array(self.data.tested.labels)
         x = self.features(self.data.tested, range(len(labels)), vectors)
         size = min(len(labels), self._sample)
         of_draws = clustered_samples(x, labels, self._draws, size, self._seed)
+        information: Callable[[np.ndarray, np.ndarray], float] = adjusted_mutual_info_score
         measures = {
             name: {"value": np.array([measure(*pair) for pair in of_draws])}
-            for name, measure in (("v-measure", v_measure_score), ("AMI", _information))
+            for name, measure in (("v-measure", v_measure_score), ("AMI", information))
         }
         whole = {"value": np.array([v_measure_score(labels, clusters(x, labels, self._seed))])}
         return [
@@ -83,9 +84,6 @@ class Clustering(LabelledVectors):
         ]
 
 
-_information: Callable[[np.ndarray, np.ndarray], float] = adjusted_mutual_info_score
-
-
 def clustered_samples(
     x: np.ndarray, labels: np.ndarray, draws: int, size: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -98,6 +96,8 @@ def clustered_samples(
     size : the number of texts in a sample.
     seed : the seed of the samples, and that of the clustering of each.
     """
+    from sklearn.cluster import MiniBatchKMeans
+
     rng = random.Random(seed)
     model = MiniBatchKMeans(len(np.unique(labels)), batch_size=_BATCH, n_init=1, random_state=seed)
     found = []
@@ -110,6 +110,8 @@ def clustered_samples(
 
 def clusters(x: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
     """Return the clusters `(n,)` of embeddings `(n, d)`, as many as there are classes."""
+    from sklearn.cluster import MiniBatchKMeans
+
     count = len(np.unique(labels))
     model = MiniBatchKMeans(count, batch_size=_BATCH_OF_ALL, n_init="auto", random_state=seed)
     with unconverged():

@@ -6,10 +6,7 @@ from typing import NamedTuple
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
 
-from declutr.evaluation.classifiers.cross_validation import NESTED_SEED
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Vectors
 from declutr.evaluation.tasks.labelled_text import ClassificationTask, LabelledText, Part
@@ -79,6 +76,10 @@ class FewShot(LabelledVectors):
         train, test = data.train, data.test
         if test is not None:
             return _Split(train, np.arange(len(train)), test, np.arange(len(test)))
+        from sklearn.model_selection import StratifiedKFold
+
+        from declutr.evaluation.classifiers.cross_validation import NESTED_SEED
+
         halves = StratifiedKFold(2, shuffle=True, random_state=NESTED_SEED)
         with catch_warnings():  # a class may have a single text
             filterwarnings("ignore", message="The least populated class", category=UserWarning)
@@ -107,6 +108,8 @@ class FewShot(LabelledVectors):
         return [*texts_of(split.pool, drawn), *texts_of(split.test, split.test_rows)]
 
     def scores(self, vectors: Vectors) -> list[Score]:
+        from sklearn.linear_model import LogisticRegression
+
         split = self._split
         tested = self.features(split.test, split.test_rows, vectors)
         gold = np.array(split.test.labels)[split.test_rows]

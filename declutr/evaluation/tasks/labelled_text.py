@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from declutr.corpus import normalize_whitespace
 from declutr.evaluation import text_files
 from declutr.evaluation.classifiers import features
-from declutr.evaluation.classifiers.classifiers import learner
-from declutr.evaluation.classifiers.cross_validation import Outcome, kfold, nested_kfold, split
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import Protocol, Task, Vectors
+
+if TYPE_CHECKING:  # classifiers import torch and scikit-learn, for which other tasks need not wait
+    from declutr.evaluation.classifiers.cross_validation import Outcome
 
 
 @dataclass
@@ -135,6 +136,9 @@ class ClassificationTask(Task):
         return self._data
 
     def _outcome(self, vectors: Vectors) -> Outcome:
+        from declutr.evaluation.classifiers.classifiers import learner
+        from declutr.evaluation.classifiers.cross_validation import kfold, nested_kfold, split
+
         data = self.data
         labels = np.array([label for part in data.parts for label in part.labels])
         trained = learner(self._features(vectors), labels, data.classes, self._protocol)

@@ -13,15 +13,16 @@ MTEB's texts are not tokenised as SentEval's are, so the last digits of a number
 those that MTEB reports.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from declutr.evaluation.classifiers.features import difference_and_product
-from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
 from declutr.evaluation.scores import MEASURES, OVER, Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.scored_pairs import (
@@ -39,6 +40,9 @@ from declutr.evaluation.tasks.scored_pairs import (
     reader_of,
 )
 from declutr.evaluation.text_files import other_sizes
+
+if TYPE_CHECKING:  # correlations of cosines need not wait for it
+    import torch
 
 DIGITS = 7
 """The decimals that a cosine is rounded to: those of float32, the dtype of the embeddings."""
@@ -181,6 +185,8 @@ class Relatedness(Task):
         ]
 
     def _trained_items(self, vectors: Vectors) -> dict[str, Items]:
+        from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
+
         rated = {
             split: Rated(_features(vectors, pairs), pairs.gold)
             for split, pairs in (self._splits | {"train": self._splits["train"].sorted()}).items()
@@ -190,7 +196,7 @@ class Relatedness(Task):
             rated["dev"],
             rated["test"].features,
             seed=self._protocol.seed,
-            device=self._protocol.device,
+            device=self._protocol.trained_on,
         )
         return {
             "trained {}": {"predicted": predicted.test, "gold": rated["test"].gold},
@@ -223,5 +229,7 @@ def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:
 
 
 def _features(vectors: Vectors, pairs: ScoredPairs) -> torch.Tensor:
+    import torch
+
     first, second = (torch.from_numpy(vectors(texts)) for texts in (pairs.first, pairs.second))
     return difference_and_product(first, second)

@@ -2,12 +2,12 @@
 
 import math
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from declutr.archives.static_folder import is_static
 from declutr.inference import EncoderError, require_one_of
@@ -62,7 +62,6 @@ class OwnEncoder(NamedEncoder):
         self._batch_size, self._precision = batch_size, precision
         if is_static(Path(place)):
             self.not_stored = "averages of words take no longer than reading them would"
-        self._device = chosen_device(settings.get("device")).type
         with raised_as(EncoderError, OSError, tarfile.TarError):
             self._encoder = Encoder(
                 place,
@@ -72,6 +71,7 @@ class OwnEncoder(NamedEncoder):
                 truncate_dim=int(dim) if dim else None,
                 **settings,
             )
+        self._device = self._encoder._model.device_type
         self.dimension = self._encoder.dimension
         self.parameters = self._encoder.num_parameters
         self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
@@ -131,6 +131,8 @@ class FromSentenceTransformers(NamedEncoder):
                 f"of your choice: hf:{place}?pooling=mean"
             ) from error
         self._place, self._batch_size = place, batch_size
+        import torch
+
         where = str(chosen_device(device))
         self._device = where.partition(":")[0]
         try:
@@ -203,7 +205,8 @@ class FromSentenceTransformers(NamedEncoder):
 def _torch_with(device: str, package: str) -> dict[str, str]:
     """Return the device, the precision of its float32 products, and the releases of libraries."""
     precision = {name: os.environ[name] for name in _DECIDING if name in os.environ}
-    precision["float32 products"] = torch.get_float32_matmul_precision()
+    torch = sys.modules.get("torch")  # without it, nobody has changed what it does
+    precision["float32 products"] = torch.get_float32_matmul_precision() if torch else "highest"
     releases = installed_versions("torch", "transformers", "tokenizers", package)
     return {"device": device, **precision, **releases}
 

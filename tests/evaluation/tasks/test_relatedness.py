@@ -215,7 +215,8 @@ def test_without_the_regressor_nothing_is_trained(
     write_benchmark(tmp_path / BENCHMARK, three_splits(3))
     everything = values(found(tmp_path)["STS-B"], hashed)
 
-    monkeypatch.setattr("declutr.evaluation.tasks.relatedness.trained_relatedness", None)
+    regressor = "declutr.evaluation.classifiers.relatedness_regressor"
+    monkeypatch.setattr(f"{regressor}.trained_relatedness", None)
     task = task_named("STS-B", tasks, tmp_path, replace(PUBLISHED, regressor=False))
     without = {name: value for name, value in everything.items() if "trained" not in name}
     assert values(task, hashed) == without
