@@ -29,5 +29,9 @@
             dimensions: settings.dimensions,
         },
     },
-    trainer+: { grad_norm: null },
+    trainer+: {
+        grad_norm: null,
+        // Writing weights and moments takes as long as many steps: every 1,000 steps, not every epoch.
+        checkpointer+: { save_completed_epochs: false },
+    },
 }
