@@ -43,7 +43,7 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
     *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
-    *("labelled/uda", "static/static_declutr"),
+    *("labelled/uda", "static/static_declutr", "static/static_distilled"),
     "with_evaluation/scd_selected",
     *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
@@ -110,7 +110,8 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("in_batch_lipschitz", "fraction_0.01", "bert_large", "bert_large_task_alone"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
-        *("cpc", "cutoff_classifier", "uda", "static_declutr"),
+        *("cpc", "cutoff_classifier", "uda", "static_declutr", "static_scd"),
+        *("static_simcse_supervised", "static_distilled"),
         *("contrastive_tension", "contrastive_tension_in_batch", "deep_cluster"),
     }
 
@@ -154,15 +155,11 @@ def assert_decay_spares_norms_and_biases(
     assert not decayed & {id(parameter) for norm in norms for parameter in norm.parameters()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS], ids=name_of)
-def test_recipe_trains_resumes_and_embeds(
-    recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that is killed in between ends as one that is not, and its archive is its model."""
-    checkpoints = {"type": "atomic", "save_every_num_batches": STEP}
-    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=checkpoints)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+def assert_resumes(
+    config: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, dict[str, Any]]:
+    """Train, and go on from a checkpoint of it; return the model, and the state of the weights."""
+    whole, killed = folder / "whole", folder / "killed"
     with monkeypatch.context() as patched:
         save = AtomicCheckpointer.save_checkpoint
 
@@ -178,7 +175,39 @@ def test_recipe_trains_resumes_and_embeds(
     last = f"model_state_e{EPOCHS}_b0.th"
     states = [torch.load(run / last, weights_only=True) for run in (whole, killed)]
     assert differences(*states) == []
-    assert all(torch.isfinite(t).all() for t in states[0].values() if torch.is_tensor(t))
+    return model, states[0]
+
+
+CHECKPOINTS = {"type": "atomic", "save_every_num_batches": STEP}
+
+
+@pytest.mark.slow
+def test_sparse_gradients_of_a_table_resume_as_well(
+    data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tmp_path / "static" / "recipe.jsonnet"
+    recipe.parent.mkdir()
+    keys = "sparse:: true, dimensions:: [8], token_dropout:: 0.2"
+    recipe.write_text(f'(import "{recipe_path("static_declutr")}") {{ {keys} }}')
+    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=CHECKPOINTS)
+    config["model"]["loss"]["loss"] = {"type": "nce", "learn_scale": True}
+    assert config["trainer"]["optimizer"]["type"] == "dense_sparse_adam"
+    model, _ = assert_resumes(config, tmp_path, monkeypatch)
+    rows = Encoder(tmp_path / "whole", truncate_dim=8)(["ka lo mi tu"])
+    whole = Encoder(tmp_path / "whole")(["ka lo mi tu"])
+    assert np.array_equal(rows, whole[:, :8]) and model.embedding_dim == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS], ids=name_of)
+def test_recipe_trains_resumes_and_embeds(
+    recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed in between ends as one that is not, and its archive is its model."""
+    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=CHECKPOINTS)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    model, state = assert_resumes(config, tmp_path, monkeypatch)
+    assert all(torch.isfinite(t).all() for t in state.values() if torch.is_tensor(t))
     for epoch in range(EPOCHS):
         metrics = [metrics_of(run, epoch) for run in (whole, killed)]
         assert metrics[0] == metrics[1]

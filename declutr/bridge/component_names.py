@@ -136,6 +136,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
         "deep_cluster": "declutr.objectives.without_negatives.deep_cluster:DeepCluster",
+        "distillation": "declutr.objectives.memories.distillation:Distillation",
         "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",
         "info_nce": "declutr.objectives.pairs.info_nce:InfoNCE",
         "instance_discrimination": (
@@ -143,6 +144,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         ),
         "is_bert": "declutr.objectives.without_negatives.mutual_information:ISBert",
         "lifted_structured": "declutr.objectives.pairs.metric_learning:LiftedStructured",
+        "matryoshka": "declutr.objectives.matryoshka:Matryoshka",
         "mochi": "declutr.objectives.memories.hard_negative_mixing:HardNegativeMixing",
         "moco": "declutr.objectives.memories.momentum_contrast:MomentumContrast",
         "n_pair": "declutr.objectives.pairs.info_nce:NPair",

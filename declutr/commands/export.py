@@ -39,6 +39,9 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("output", metavar="OUT", help="the folder to write")
         add("--normalize", action="store_true", help="scale embeddings to length 1")
         add("--no-whitening", action="store_true", help="leave out a whitening stored with it")
+        add(
+            "--truncate-dim", type=int, metavar="D", help="keep the first D numbers, before scaling"
+        )
         onnx = parser.add_mutually_exclusive_group()
         onnx.add_argument(
             "--onnx", action="store_true", default=None, help="fail if no ONNX model can be made"
@@ -70,6 +73,7 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
                     args.output,
                     normalize=args.normalize,
                     whiten=not args.no_whitening,
+                    truncate_dim=args.truncate_dim,
                     onnx=args.onnx,
                     tolerance=args.tolerance,
                     texts=_texts(args.texts),

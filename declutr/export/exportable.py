@@ -77,6 +77,18 @@ class Exportable:
         """The dimension of sentence embeddings."""
         return self.dense[-1].linear.out_features if self.dense else self.width
 
+    def keep_first(self, size: int) -> None:
+        """Cut embeddings to their first dimensions, in the last linear layer or in one more."""
+        if not self.dense:
+            identity = torch.nn.Linear(self.width, self.width, bias=False)
+            torch.nn.init.eye_(identity.weight)
+            self.dense.append(Dense(identity, torch.nn.Identity()))
+        last = self.dense[-1]
+        whole, biased = last.linear, last.linear.bias is not None
+        kept = torch.nn.Linear(whole.in_features, size, bias=biased).requires_grad_(False)
+        kept.load_state_dict({name: rows[:size] for name, rows in whole.state_dict().items()})
+        self.dense[-1] = Dense(kept, last.activation)
+
     def graph(self, transformer: torch.nn.Module) -> EmbeddingGraph:
         """Return a module that embeds token ids by `transformer`, which must have no head."""
         return EmbeddingGraph(transformer, self.pooling, self.dense, self.normalizes, self.inputs)

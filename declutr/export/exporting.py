@@ -53,6 +53,7 @@ def export_model(
     *,
     normalize: bool = False,
     whiten: bool = True,
+    truncate_dim: int | None = None,
     onnx: bool | None = None,
     tolerance: float = TOLERANCE,
     texts: Sequence[str] = (),
@@ -74,6 +75,8 @@ def export_model(
     folder : the folder to write.
     normalize : whether to scale embeddings to length 1 even if the model does not.
     whiten : whether to apply the whitening stored with the model, if there is one.
+    truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
+        trained for it (the objective `matryoshka`).
     onnx : whether to write an ONNX model; `None` writes one if the packages for it are installed,
         and adds a note otherwise.
     tolerance : the largest allowed absolute difference, as a fraction of the largest absolute value
@@ -110,9 +113,14 @@ def export_model(
         table = static_table(place, opened, normalize=normalize, whiten=whiten)
         whitened = whiten and opened.whitening is not None
         if table is not None:
+            if _cuts(truncate_dim, table.dimension):
+                vectors = np.ascontiguousarray(table.vectors[:, :truncate_dim])
+                table = table.with_vectors(vectors)
             export = StaticExport(table, whitened)
         else:
             model = exportable(place, cast(Any, opened), normalize=normalize, whiten=whiten)
+            if truncate_dim is not None and _cuts(truncate_dim, model.dimension):
+                model.keep_first(truncate_dim)
             export = TransformerExport(model)
     if not export.plain_white_space:
         notes.append(
@@ -134,6 +142,7 @@ def export_model(
                 place,
                 normalize=normalize or None,
                 whiten=None if whiten else False,
+                truncate_dim=truncate_dim,
                 dtype="float32",
                 device="cpu",
                 trust=trust,
@@ -203,6 +212,13 @@ def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
     return auto_class.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
     ).eval()
+
+
+def _cuts(size: int | None, width: int) -> bool:
+    """Return whether embeddings are cut to a size; raise `ExportError` if it is out of range."""
+    if size is not None and not 1 <= size <= width:
+        raise ExportError(f"truncate_dim must lie in 1 to {width}, got {size}.")
+    return size is not None and size < width
 
 
 def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:

@@ -122,6 +122,8 @@ class DeCLUTR(RecordedModel):
         parts.require_objective(
             loss, projection, self._seq2vec_encoder, self._make_views, chunk_size
         )
+        if loss is not None:
+            loss.require_embeddings(width, projection is not None, two_encoders)
         self._predictor = parts.predictor_of(predictor, self._head, loss)
         self._momentum_encoder = momentum_encoder
         parts.require_other_encoders(

@@ -14,10 +14,13 @@ def require_room(loss: Objective | None, loader: Any) -> None:
     """Raise if the data have more instances than the memory bank of an objective has places for."""
     room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
     if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
+        advice = getattr(loss, "more_room", None) or (
+            "Set model.loss.instances to the rows of train_data_path, blank ones included: at "
+            f"least {int(rows.max()) + 1}."
+        )
         raise ConfigurationError(
             f"{type(loss).__name__} has places for {room} instances, but ids go up to "
-            f"{int(rows.max())}. Set model.loss.instances to the rows of train_data_path, "
-            f"blank ones included: at least {int(rows.max()) + 1}."
+            f"{int(rows.max())}. {advice}"
         )
 
 

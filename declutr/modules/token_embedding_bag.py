@@ -13,6 +13,7 @@ from torch.nn.functional import embedding_bag
 from declutr.archives.static_folder import StaticFolderError, read_static, stored_shape
 from declutr.modules.text_batches import indexed_ids, mean_of_texts
 from declutr.system import raised_as
+from declutr.system.distributed import is_distributed
 
 
 @TextFieldEmbedder.register("token_embedding_bag")
@@ -32,7 +33,8 @@ class TokenEmbeddingBag(TextFieldEmbedder):
     token_weights : True learns a factor for each token beside its vector. It starts at 1 and is the
         exponential of a trained number.
     sparse : True gives gradients of the rows that a batch uses only. This needs an optimizer for
-        sparse gradients (`sparse_adam`), and no `grad_norm`.
+        sparse gradients (`sparse_adam`; `dense_sparse_adam` where a head is trained too), and one
+        process.
     trainable : False freezes the table.
     load_weights : False leaves the vectors 0, to open an archive, which has them.
 
@@ -40,6 +42,9 @@ class TokenEmbeddingBag(TextFieldEmbedder):
 
     `ConfigurationError` : the folder holds no static encoder, or the rate is out of range.
     """
+
+    unpads = True
+    """Whether both views take one pass, which makes one gradient of the table and not two."""
 
     def __init__(
         self,
@@ -110,6 +115,11 @@ class TokenEmbeddingBag(TextFieldEmbedder):
                 f"{sorted(texts)}. Give it the folder of the token_embedding_bag."
             )
         kept = mask
+        if self.training and self.sparse and is_distributed():
+            raise ConfigurationError(
+                "torch adds no sparse gradients of several processes. Set model."
+                "text_field_embedder.sparse to false and take a dense optimizer, or one process."
+            )
         if self.training and self.token_dropout:
             kept = mask & (torch.rand(mask.shape, device=mask.device) >= self.token_dropout)
         return found[0], kept, mask

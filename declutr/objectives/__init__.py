@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from declutr.objectives.consistency import *
     from declutr.objectives.distances import *
     from declutr.objectives.library.pytorch_metric_learning import *
+    from declutr.objectives.matryoshka import *
     from declutr.objectives.memories.cross_batch_memory import *
+    from declutr.objectives.memories.distillation import *
     from declutr.objectives.memories.feature_bank import *
     from declutr.objectives.memories.hard_negative_mixing import *
     from declutr.objectives.memories.instance_bank import *
@@ -48,7 +50,9 @@ _NAMES = {
     "library.pytorch_metric_learning": (
         "PairMarginMiner PytorchMetricLearning PytorchMetricLearningMiner"
     ),
+    "matryoshka": "Matryoshka",
     "memories.cross_batch_memory": "CrossBatchMemory",
+    "memories.distillation": "Distillation distillation_loss",
     "memories.feature_bank": "FeatureBank",
     "memories.hard_negative_mixing": "HardNegativeMixing mochi_loss",
     "memories.instance_bank": (

@@ -103,6 +103,16 @@ class Objective(torch.nn.Module, Registrable):
         """Let `miner` select the pairs of the loss, or raise if the objective takes no miner."""
         raise ConfigurationError(f"{type(self).__name__} takes no miner: remove the key 'miner'.")
 
+    def require_embeddings(self, width: int, projected: bool, concatenated: bool) -> None:
+        """Raise `ConfigurationError` if the loss cannot be of the embeddings of a model.
+
+        # Parameters
+
+        width : the width d of embeddings.
+        projected : whether a head or feedforward layer stands between them and the loss.
+        concatenated : whether there are two encoders.
+        """
+
     def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Register hooks on the optimizer of the objective, which the model calls this with."""
 

@@ -132,6 +132,12 @@ class WeightedSum(Objective):
             assert isinstance(objective, Objective)
             objective.attach_miner(miner)
 
+    def require_embeddings(self, width: int, projected: bool, concatenated: bool) -> None:
+        """Raise if the objective of a term cannot be of the embeddings of a model."""
+        for objective in self.objectives:
+            assert isinstance(objective, Objective)
+            objective.require_embeddings(width, projected, concatenated)
+
     def follow_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the objective of every term follow an optimizer."""
         for objective in self.objectives:

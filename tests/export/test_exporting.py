@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,12 +162,12 @@ def test_poolings_and_a_maximum_length_are_exported(
         seq2vec_encoder=pooler,
         embedder={"masked_language_modeling": False},
     )
-    folder = export_model(run, tmp_path / "out", onnx=False).folder
+    folder = export_model(run, tmp_path / "out", onnx=False, truncate_dim=6).folder
     encoder = Encoder(folder, dtype="float32")
     assert encoder.max_length == 20
     assert encoder.describe()["pooling"] == pooling
     texts = [text * 3 for text in families.TEXTS]
-    expected = Encoder(run, dtype="float32")(texts)
+    expected = Encoder(run, dtype="float32", truncate_dim=6)(texts)
     assert largest_difference(encoder(texts), expected) < 1e-5
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["BertModel"]
@@ -277,6 +278,7 @@ def test_the_folder_of_the_model_is_never_the_target(trained: Path, place: str) 
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
+        ({"truncate_dim": 33}, ExportError, "truncate_dim must lie in 1 to 32, got 33"),
         ({"tolerance": 0}, ExportError, "tolerance above 0, got 0"),
         ({"texts": "texts.txt"}, TypeError, "got a single one; put it in a list"),
     ],
@@ -343,8 +345,9 @@ def test_the_code_on_the_model_card_runs(exported: Exported, trained: Path) -> N
 
 
 def test_the_code_on_the_model_card_whitens(whitened: Path, tmp_path: Path) -> None:
-    folder = export_model(whitened, tmp_path / "out", normalize=True).folder
-    expected = Encoder(whitened, dtype="float32", normalize=True)(["A sentence.", "Another one."])
+    cut: dict[str, Any] = {"normalize": True, "truncate_dim": 5}
+    folder = export_model(whitened, tmp_path / "out", **cut).folder
+    expected = Encoder(whitened, dtype="float32", **cut)(["A sentence.", "Another one."])
     _run_all(code_of((folder / "README.md").read_text()), folder, expected)
 
 

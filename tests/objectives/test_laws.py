@@ -17,7 +17,7 @@ from torch import Tensor
 import declutr.objectives
 from declutr.objectives import Miner, Objective, Reclaim
 from tests.objectives import laws
-from tests.objectives.oracles import normal, rescaled, views
+from tests.objectives.oracles import FIXTURES, normal, rescaled, views
 from tests.objectives.waits import NeverWaits
 
 ROWS, WIDTH = 6, 4
@@ -45,6 +45,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("cross_batch_memory", {"loss": {}, "embedding_size": WIDTH, "memory_size": 12}, {}),
     ("debiased_contrastive", {}, {}),
     ("deep_cluster", {**BANK, "clusters": 3}, IDS),
+    ("distillation", {"targets": str(FIXTURES / "teacher.npy")}, IDS),
     ("hard_negative", {}, {}),
     ("hard_negative", {"temperature": 0.005, "tau_plus": 0.9, "beta": 0}, {}),
     ("hard_negative", {"detach_weights": True, "tau_plus": 0}, {}),
@@ -62,6 +63,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("lifted_structured", {}, {}),
     ("lifted_structured", {"hinge": True}, {"labels": CLASSES}),
     ("lifted_structured", {"hinge": True}, {}),
+    ("matryoshka", {"loss": {"type": "barlow_twins"}, "dimensions": [2]}, {}),
+    ("matryoshka", {"loss": {"type": "nce", **LEARNT}, "dimensions": [3, 2]}, {}),
     ("mochi", QUEUE, {}),
     ("mochi", {**QUEUE, "only_filled": True, "in_batch": True, "start_after": 1}, {}),
     ("mochi", {"queue_size": 0, "in_batch": True}, {}),
@@ -98,8 +101,9 @@ READS: list[tuple[str, dict[str, Any], dict[str, Tensor]]] = [
     ("reclaim", {**BANK, "num_negatives": 3, "candidates": "batch"}, IDS),
 ]
 LIBRARY = {"pytorch_metric_learning", "pml"}
-MINED = {"nt_xent", "cross_batch_memory", "weighted_sum", *LIBRARY}
+MINED = {"nt_xent", "cross_batch_memory", "matryoshka", "weighted_sum", *LIBRARY}
 VIEWS = {"byol": 4, "scd": 4, "cpc": 1, "instance_discrimination": 1, "deep_cluster": 1}
+VIEWS["distillation"] = 1
 
 
 def cases(*without: str, among: Any = CASES) -> Any:

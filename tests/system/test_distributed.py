@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from allennlp.data import Vocabulary
@@ -10,6 +11,7 @@ from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from torch import Tensor
 
+from declutr.archives.static_folder import StaticTable, write_static
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.objectives import NTXent
@@ -190,6 +192,12 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "static": (
+        {"loss": {"type": "matryoshka", "loss": {}, "dimensions": [3]}},
+        {"type": "token_embedding_bag", "token_weights": True},
+        "by_position",
+        torch.float64,
+    ),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},
@@ -220,6 +228,9 @@ def with_given(name: str, batches: list[dict]) -> list[dict]:
 
 
 def model_config(folder: Path, changes: dict[str, Any], embedder: dict[str, Any]) -> dict:
+    if "type" in embedder:
+        bag = {"model_name": str(folder / "static"), **embedder}
+        return {"type": "declutr", "text_field_embedder": bag, **changes}
     transformer = {
         "type": "pretrained_transformer_mlm",
         "model_name": str(folder),
@@ -260,6 +271,9 @@ def results(
     """
     with shared_by_workers(tmp_path_factory, "two_processes.pt") as file:
         if not file.exists():
+            tokenizer = (checkpoint / "tokenizer.json").read_text()
+            table = np.random.default_rng(0).normal(size=(500, 6)).astype(np.float32)
+            write_static(StaticTable(tokenizer, table), checkpoint / "static")
             cases = [
                 (
                     model_config(checkpoint, changes, embedder),

@@ -118,7 +118,8 @@ def check_configuration(
                 continue
             refuse_if(_argument_of_loading(path, value), path, file.name)
             if isinstance(value, str):
-                if _is_of_augmentation(path, types) or _is_carried(path, value):
+                of_training = _is_of_augmentation(path, types) or _is_of_objective(path, types)
+                if of_training or _is_carried(path, value):
                     continue
                 if _names_transformer(path) and value:
                     named.add(value)
@@ -240,6 +241,14 @@ def _is_of_augmentation(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
             return False
     read = (types.get(path[:-1]), path[-1]) in _READ_BY_AUGMENTATIONS
     return read and types.get(path[:1]) in _AUGMENTING
+
+
+def _is_of_objective(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
+    """Return whether a path is that of a teacher's embeddings, which nothing but training opens."""
+    wrapped = types.get(("model", "loss")) == "matryoshka"
+    objective = ("model", "loss", "loss") if wrapped else ("model", "loss")
+    known = types.get(("model",)) == "declutr" and types.get(objective) == "distillation"
+    return known and path == (*objective, "targets")
 
 
 def check_no_remote_code(content: Any, file: str) -> None:

@@ -393,6 +393,22 @@ def test_an_augmentation_may_name_files_and_functions(section: str, tmp_path: Pa
         check(changed(section, {"type": reader, "augmentation": nested}), tmp_path)
 
 
+TEACHER = {"type": "distillation", "targets": "/home/me/targets"}
+
+
+def test_distillation_may_name_the_embeddings_of_a_teacher(tmp_path: Path) -> None:
+    """Training reads them, loading does not."""
+    check(changed("model.loss", TEACHER), tmp_path)
+    check(changed("model.loss", {"type": "matryoshka", "loss": TEACHER}), tmp_path)
+    for keys, value in (
+        ("model.loss", {"type": "nt_xent", "loss": TEACHER}),
+        ("model.other", TEACHER),
+        ("model.loss", {**TEACHER, "type": "of_a_plugin"}),
+    ):
+        with pytest.raises(UnsafeArchive, match=r"names a place outside the archive, '/home/me/"):
+            check(changed(keys, value), tmp_path)
+
+
 NOT_SYNONYMS = {
     "of another reader": ("dataset_reader", {**AUGMENTED, "type": "declutr"}),
     "of a reader without a type": ("dataset_reader", {"augmentation": AUGMENTED["augmentation"]}),

@@ -1,0 +1,22 @@
+// I have: sentences, one a line, an encoder that I like, and no GPU to use it on
+// I want: its similarities from a table of token vectors, thousands of texts a second (distillation)
+// A static encoder learns which of my sentences a teacher finds alike:
+//     declutr static-vectors TEACHER --method distil -o start
+//     declutr embed TEACHER sentences.txt -o targets
+//     TRANSFORMER_MODEL=start declutr train static_distilled -s output \
+//         -o '{"train_data_path": "sentences.txt"}'
+// The folder `targets` is model.loss.targets. The teacher's pass is what takes long.
+// Optimizer: no public code; see optimizers.libsonnet.
+local of_teacher = {
+    model+: { loss: { type: "distillation", targets: "targets", temperature: 0.05 } },
+};
+
+(import "../sentences/sentences.libsonnet") + of_teacher + (import "static.libsonnet") {
+    batch_size:: 256,
+    num_epochs:: 3,
+    learning_rate:: 3e-2,
+    max_length:: 256,
+    views:: null,  // there is one
+
+    dataset_reader+: { with_ids: true },
+}
