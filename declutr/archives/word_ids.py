@@ -6,8 +6,7 @@ most words of a text have been met before.
 """
 
 import json
-from collections.abc import Iterable
-from itertools import chain
+from itertools import accumulate, chain
 from threading import Lock
 from typing import Any
 
@@ -18,6 +17,8 @@ from declutr.archives.static_folder import loaded_tokenizer
 # `str.split` takes these for white space, and BERT's normalisation removes them.
 _REMOVED = dict.fromkeys([0xB, 0xC, 0x1C, 0x1D, 0x1E, 0x1F, 0x85])
 _REMOVED_CHARACTERS = [chr(code) for code in _REMOVED]
+_LENGTH_BITS = 24
+_LENGTHS = (1 << _LENGTH_BITS) - 1  # a mask; a word of more tokens would have 16 MB
 
 
 class WordIds:
@@ -43,24 +44,26 @@ class WordIds:
         if not self.by_words:
             return _joined(self._encoded(texts))
         words = list(map(str.split, _cleaned(texts)))
-        bounds = _bounds(map(len, words), len(words))
-        known, numbers = self._numbers(words, int(bounds[-1]))
-        ids, ends = known.ids_of(numbers)
-        return ids, ends[bounds]
+        known, places = self._places(words)
+        starts, lengths = places >> _LENGTH_BITS, places & _LENGTHS
+        ends = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        ids = known.ids[np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)]
+        return ids, ends[[0, *accumulate(map(len, words))]]
 
-    def _numbers(self, words: list[list[str]], count: int) -> tuple["_Words", np.ndarray]:
-        """Return the known words, among them these, and the number of each of these `(w,)`."""
-        known, every = self._known, chain.from_iterable
+    def _places(self, words: list[list[str]]) -> tuple["_Words", np.ndarray]:
+        """Return known words with these among them, and the place of each of these `(w,)`."""
+        known, count, every = self._known, sum(map(len, words)), chain.from_iterable
         try:
-            return known, np.fromiter(map(known.numbers.__getitem__, every(words)), np.int32, count)
+            return known, np.fromiter(map(known.places.__getitem__, every(words)), np.int64, count)
         except KeyError:
             known = self._learned(set(every(words)))
-        return known, np.fromiter(map(known.numbers.__getitem__, every(words)), np.int32, count)
+        return known, np.fromiter(map(known.places.__getitem__, every(words)), np.int64, count)
 
     def _learned(self, words: set[str]) -> "_Words":
         """Return the known words, with these among them."""
         with self._learning:
-            new = sorted(words.difference(self._known.numbers))
+            new = sorted(words.difference(self._known.places))
             if self._known.characters + sum(map(len, new)) > self._most:
                 self._known, new = _Words(), sorted(words)
             self._known.add(new, self._encoded(new))
@@ -72,56 +75,35 @@ class WordIds:
 
 
 class _Words:
-    """Words by number and their token ids; words are added while other threads look some up."""
+    """Words and their token ids; words are added while other threads look some up."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        self.ids = np.zeros(1 << 12, np.int32)
+        """The token ids of all words, one after another, and free places."""
+        self.places: dict[str, int] = {}
+        """Where the ids of each word start, shifted by `_LENGTH_BITS`, plus their number."""
         self.characters = 0
-        self._ids = np.zeros(1 << 10, np.int32)  # of all words, one after another, and free places
-        self._ends = np.zeros(1 << 10, np.int64)  # `_ends[i]` is the first place of word i
+        self._filled = 0
 
     def add(self, words: list[str], ids: list[list[int]]) -> None:
         """Add words that are not known, with the token ids of each."""
-        count = len(self.numbers)
-        new, ends = _joined(ids)
-        ends += self._ends[count]
-        self._ids = _with(self._ids, int(self._ends[count]), new)
-        self._ends = _with(self._ends, count, ends)
+        new, bounds = _joined(ids)
+        bounds += self._filled
+        filled = int(bounds[-1])
+        if filled > len(self.ids):
+            self.ids = np.concatenate([self.ids, np.zeros(filled, np.int32)])
+        self.ids[self._filled : filled] = new
+        self._filled = filled
         self.characters += sum(map(len, words))
+        places = (bounds[:-1] << _LENGTH_BITS) + np.diff(bounds)
         # Only now, so that no other thread finds words without ids.
-        self.numbers.update(zip(words, range(count, count + len(words)), strict=True))
-
-    def ids_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the token ids of words by number `(t,)`, and the bounds `(w + 1,)` of each."""
-        starts = self._ends[numbers]
-        lengths = self._ends[numbers + 1] - starts
-        bounds = _bounds(lengths, len(lengths))
-        if bounds[-1] == len(numbers) and (lengths == 1).all():
-            return self._ids[starts], bounds
-        places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
-        return self._ids[places], bounds
-
-
-def _with(array: np.ndarray, start: int, values: np.ndarray) -> np.ndarray:
-    """Return the array, or a larger copy of it, with values from `start` on."""
-    end = start + len(values)
-    if end > len(array):
-        array = np.concatenate([array, np.zeros(end, array.dtype)])
-    array[start:end] = values
-    return array
+        self.places.update(zip(words, places.tolist(), strict=True))
 
 
 def _joined(ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return lists of token ids in one array, and the bounds of each."""
-    bounds = _bounds(map(len, ids), len(ids))
+    bounds = np.array([0, *accumulate(map(len, ids))])
     return np.fromiter(chain.from_iterable(ids), np.int32, int(bounds[-1])), bounds
-
-
-def _bounds(lengths: Iterable[int], count: int) -> np.ndarray:
-    """Return 0 and the cumulative sums of so many lengths."""
-    bounds = np.zeros(count + 1, np.int64)
-    np.cumsum(np.fromiter(lengths, np.int64, count), out=bounds[1:])
-    return bounds
 
 
 def _cleaned(texts: list[str]) -> list[str]:
