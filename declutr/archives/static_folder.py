@@ -6,6 +6,7 @@ model2vec are read as well.
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ SHAPE = "static_embedding.json"
 _STATIC = "StaticEmbedding"
 _MODULE = f"sentence_transformers.models.{_STATIC}"
 _NORMALIZE = "sentence_transformers.models.Normalize"
+
+
 @dataclass
 class StaticTable:
     """A tokenizer and the vectors of its tokens.
@@ -62,6 +65,11 @@ class StaticTable:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     scale: np.ndarray | None = None
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The tokenizer itself, by `loaded_tokenizer`."""
+        return loaded_tokenizer(self.tokenizer)
 
     @property
     def dimension(self) -> int:
@@ -119,7 +127,7 @@ def read_static(place: Path, convert: bool = True) -> StaticTable:
 
 def require_rows(table: StaticTable, place: str) -> None:
     """Raise `StaticFolderError` if the tokenizer of a table gives ids that it has no row for."""
-    highest = max(loaded_tokenizer(table.tokenizer).get_vocab().values(), default=-1)
+    highest = max(table.loaded.get_vocab().values(), default=-1)
     if highest >= len(table.vectors):
         raise StaticFolderError(
             f"'{place}' has {len(table.vectors)} vectors, and its tokenizer gives ids up to "

@@ -5,14 +5,11 @@ treat each word between white space alone, so that the ids of a text are those o
 most words of a text have been met before.
 """
 
-import json
 from itertools import accumulate, chain
 from threading import Lock
 from typing import Any
 
 import numpy as np
-
-from declutr.archives.static_folder import loaded_tokenizer
 
 # `str.split` takes these for white space, and BERT's normalisation removes them.
 _REMOVED = dict.fromkeys([0xB, 0xC, 0x1C, 0x1D, 0x1E, 0x1F, 0x85])
@@ -26,17 +23,17 @@ class WordIds:
 
     # Parameters
 
-    tokenizer : the content of a `tokenizer.json`.
+    tokenizer : a tokenizer of the `tokenizers` package, as `loaded_tokenizer` returns it.
     most : the number of characters of different words that are kept (about 25 bytes for each
         character of English). Words that would exceed it replace all others.
     """
 
-    def __init__(self, tokenizer: str, most: int = 1 << 20) -> None:
-        self._tokenizer = loaded_tokenizer(tokenizer)
+    def __init__(self, tokenizer: Any, most: int = 1 << 20) -> None:
+        self._tokenizer = tokenizer
         self._most = most
         self._known = _Words()
         self._learning = Lock()
-        self.by_words = _treats_words_alone(json.loads(tokenizer))
+        self.by_words = _treats_words_alone(tokenizer)
         """Whether the tokenizer treats each word alone; if not, it is asked for whole texts."""
 
     def of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -114,15 +111,22 @@ def _cleaned(texts: list[str]) -> list[str]:
     return [text.translate(_REMOVED) for text in texts]
 
 
-def _treats_words_alone(tokenizer: dict[str, Any]) -> bool:
+def _treats_words_alone(tokenizer: Any) -> bool:
     """Return whether the ids of a text are those of its words, by what a tokenizer consists of."""
-    normalizer, split = tokenizer.get("normalizer") or {}, tokenizer.get("pre_tokenizer") or {}
-    plain = not any(
-        token.get("lstrip")
-        or token.get("rstrip")
-        or token.get("single_word")
-        or token["content"].split() != [token["content"]]
-        for token in tokenizer.get("added_tokens", [])
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    if not isinstance(tokenizer.pre_tokenizer, BertPreTokenizer):
+        return False
+    normalizer = tokenizer.normalizer
+    return (
+        isinstance(normalizer, BertNormalizer)
+        and normalizer.clean_text
+        and not any(
+            token.lstrip
+            or token.rstrip
+            or token.single_word
+            or token.content.split() != [token.content]
+            for token in tokenizer.get_added_tokens_decoder().values()
+        )
     )
-    bert = normalizer.get("type") == "BertNormalizer" and normalizer.get("clean_text", False)
-    return bert and split.get("type") == "BertPreTokenizer" and plain

@@ -48,7 +48,7 @@ class StaticModel(TextModel):
             self._table = table = read_static(Path(place), convert=False)
         self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.dimension, self.normalizes = table.dimension, table.normalizes
-        self._ids = WordIds(table.tokenizer)
+        self._ids = WordIds(table.loaded)
         self._content = model_fingerprint(place)
 
     @property

@@ -118,19 +118,19 @@ def listed(ids: WordIds, texts: list[str]) -> list[list[int]]:
 
 @given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from(ODD + " [UNK]ka"))), max_size=4))
 def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
-    ids = WordIds(TOKENIZER)
+    ids = WordIds(loaded_tokenizer(TOKENIZER))
     assert ids.by_words
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     whole = loaded_tokenizer(TOKENIZER)
     expected = [whole.encode(text, add_special_tokens=False).ids for text in texts]
     assert listed(ids, texts) == expected == listed(ids, texts)
-    forgetful = WordIds(TOKENIZER, most=3)
+    forgetful = WordIds(loaded_tokenizer(TOKENIZER), most=3)
     assert [listed(forgetful, [text])[0] for text in texts] == expected
 
 
 def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:
     text = (checkpoint / "tokenizer.json").read_text()
-    ids = WordIds(text)
+    ids = WordIds(loaded_tokenizer(text))
     assert not ids.by_words
     expected = loaded_tokenizer(text).encode("ka  lo", add_special_tokens=False).ids
     assert listed(ids, ["ka  lo", ""]) == [expected, []]
