@@ -19,8 +19,8 @@ from declutr.system import raised_as
 if TYPE_CHECKING:  # importing it takes longer than all else that this encoder does at start
     import torch
 
-_FEW = 8  # texts for which numpy takes less time than it takes to start a sparse product
-_FEW_TOKENS = 4096
+_FEW = 12  # texts of a call for which numpy takes less time than scipy
+_WORTH_IMPORTING = 1 << 18  # tokens for which numpy takes about as long as to import scipy.sparse
 
 
 class StaticModel(TextModel):
@@ -50,6 +50,7 @@ class StaticModel(TextModel):
         self.dimension, self.normalizes = table.dimension, table.normalizes
         self._ids = WordIds(table.loaded)
         self._content = model_fingerprint(place)
+        self._tokens = 0  # that have been embedded
 
     @property
     def num_parameters(self) -> int:
@@ -93,24 +94,34 @@ class StaticModel(TextModel):
 
         ids, bounds : the token ids of all texts `(t,)`, and the bounds `(n + 1,)` of each text.
         """
-        vectors = self._table.vectors
-        if len(bounds) <= _FEW and len(ids) <= _FEW_TOKENS:
-            means = np.zeros((len(bounds) - 1, self.dimension), np.float32)
-            for mean, (start, end) in zip(means, pairwise(bounds.tolist()), strict=True):
-                if end > start:
-                    rows = vectors[ids[start:end]]
-                    np.add.reduce(rows, axis=0, dtype=np.float32, out=mean)
-                    mean /= end - start
-        else:
-            from scipy.sparse import csr_matrix  # which takes time to import
+        self._tokens += len(ids)
+        few = len(bounds) <= _FEW or self._tokens < _WORTH_IMPORTING
+        sums = (_sums_by_numpy if few else _sums_by_scipy)(self._table.vectors, ids, bounds)
+        if self._table.scale is not None:
+            sums *= self._table.scale
+        return sums / np.maximum(np.diff(bounds), 1)[:, None].astype(np.float32)
 
-            if vectors.dtype != np.float32:  # only the rows that are needed are converted
-                used = np.zeros(len(vectors), bool)
-                used[ids] = True
-                vectors = vectors[used].astype(np.float32)
-                ids = (np.cumsum(used) - 1)[ids]
-            lengths = np.diff(bounds)
-            factors = np.repeat(1 / np.maximum(lengths, 1), lengths).astype(np.float32)
-            shape = (len(lengths), len(vectors))
-            means = csr_matrix((factors, ids, bounds), shape=shape) @ vectors
-        return means if self._table.scale is None else means * self._table.scale
+
+# Both add the vectors of a text one after another, so that they give the same to the bit.
+
+
+def _sums_by_numpy(vectors: np.ndarray, ids: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return the sums `(n, d)`, float32, of rows of `vectors` `(V, d)` between bounds."""
+    sums = np.zeros((len(bounds) - 1, vectors.shape[1]), np.float32)
+    for row, (start, end) in zip(sums, pairwise(bounds.tolist()), strict=True):
+        rows = vectors[ids[start:end]].astype(np.float32, copy=False)
+        np.add.reduce(rows, axis=0, out=row, initial=0)
+    return sums
+
+
+def _sums_by_scipy(vectors: np.ndarray, ids: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return the same as `_sums_by_numpy`, as a sparse product."""
+    from scipy.sparse import csr_matrix
+
+    if vectors.dtype != np.float32:  # only the rows that are needed are converted
+        used = np.zeros(len(vectors), bool)
+        used[ids] = True
+        vectors = vectors[used].astype(np.float32)
+        ids = (np.cumsum(used, dtype=np.int32) - 1)[ids]
+    ones, shape = np.ones(len(ids), np.float32), (len(bounds) - 1, len(vectors))
+    return csr_matrix((ones, ids, bounds.astype(np.int32)), shape=shape) @ vectors
