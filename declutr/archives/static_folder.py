@@ -18,6 +18,7 @@ from declutr.archives.table_weights import (
     DTYPES,
     StaticFolderError,
     read_weights,
+    rounded,
     write_weights,
 )
 from declutr.system import raised_as
@@ -79,6 +80,11 @@ class StaticTable:
     def with_vectors(self, vectors: np.ndarray) -> "StaticTable":
         """Return the same tokenizer with other vectors `(V, k)`."""
         return replace(self, vectors=vectors, scale=None)
+
+    def rounded(self, dtype: str) -> "StaticTable":
+        """Return the table with vectors in float32 that are rounded to a dtype of `DTYPES`."""
+        vectors, scale = rounded(self.vectors, dtype)
+        return replace(self, vectors=vectors, scale=scale).in_float32()
 
     def in_float32(self) -> "StaticTable":
         """Return the table with its vectors in float32, and without a scale."""

@@ -54,20 +54,29 @@ def read_weights(file: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def write_weights(vectors: np.ndarray, file: Path, dtype: str) -> None:
-    """Write vectors `(V, d)` to a file, in one of `DTYPES`.
-
-    `int8` rounds each dimension to 255 steps between its extremes; this package alone reads it.
-    """
+    """Write vectors `(V, d)` to a file, in one of `DTYPES`; this package alone reads int8."""
     from safetensors.numpy import save_file
 
+    table, scale = rounded(vectors, dtype)
+    save_file({_OURS: table} if scale is None else {_ROUNDED: table, _SCALE: scale}, file)
+
+
+def rounded(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return vectors `(V, d)` in one of `DTYPES`, and their scale `(d,)` if that is int8.
+
+    `int8` rounds each dimension to 255 steps between its extremes.
+
+    # Raises
+
+    `StaticFolderError` : the dtype is another.
+    """
     if dtype not in DTYPES:
         raise StaticFolderError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype!r}.")
     if dtype != "int8":
-        save_file({_OURS: np.ascontiguousarray(vectors, dtype=dtype)}, file)
-        return
+        return np.ascontiguousarray(vectors, dtype=dtype), None
     scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
     scale[scale == 0] = 1
-    save_file({_ROUNDED: np.rint(vectors / scale).astype(np.int8), _SCALE: scale}, file)
+    return np.rint(vectors / scale).astype(np.int8), scale
 
 
 def _tensors(file: Path) -> dict[str, np.ndarray]:

@@ -39,6 +39,12 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("output", metavar="OUT", help="the folder to write")
         add("--normalize", action="store_true", help="scale embeddings to length 1")
         add("--no-whitening", action="store_true", help="leave out a whitening stored with it")
+        add(
+            "--dtype",
+            choices=("float32", "float16", "int8"),
+            default="float32",
+            help="of a static encoder's table on disk (float32)",
+        )
         onnx = parser.add_mutually_exclusive_group()
         onnx.add_argument(
             "--onnx", action="store_true", default=None, help="fail if no ONNX model can be made"
@@ -70,6 +76,7 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
                     args.output,
                     normalize=args.normalize,
                     whiten=not args.no_whitening,
+                    dtype=args.dtype,
                     onnx=args.onnx,
                     tolerance=args.tolerance,
                     texts=_texts(args.texts),

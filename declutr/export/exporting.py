@@ -53,6 +53,7 @@ def export_model(
     *,
     normalize: bool = False,
     whiten: bool = True,
+    dtype: str = "float32",
     onnx: bool | None = None,
     tolerance: float = TOLERANCE,
     texts: Sequence[str] = (),
@@ -74,6 +75,8 @@ def export_model(
     folder : the folder to write.
     normalize : whether to scale embeddings to length 1 even if the model does not.
     whiten : whether to apply the whitening stored with the model, if there is one.
+    dtype : of a static encoder, in what its table is stored: `"float32"`, `"float16"` or `"int8"`,
+        which this package alone reads.
     onnx : whether to write an ONNX model; `None` writes one if the packages for it are installed,
         and adds a note otherwise.
     tolerance : the largest allowed absolute difference, as a fraction of the largest absolute value
@@ -110,7 +113,9 @@ def export_model(
         table = static_table(place, opened, normalize=normalize, whiten=whiten)
         whitened = whiten and opened.whitening is not None
         if table is not None:
-            export = StaticExport(table, whitened)
+            export = StaticExport(table, whitened, dtype)
+        elif dtype != "float32":
+            raise ExportError(f"A dtype is for static encoders; '{place}' is none. Leave it out.")
         else:
             model = exportable(place, cast(Any, opened), normalize=normalize, whiten=whiten)
             export = TransformerExport(model)
@@ -119,7 +124,6 @@ def export_model(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."
         )
-    notes += export.notes
     record = training_record(place)
     beside = made_beside(folder)
     try:
@@ -143,6 +147,7 @@ def export_model(
             add_scores(record, Path(scores), place, described)
         with not_told():
             comparison = export.compare(beside, compared, expected, tolerance)
+        notes += export.notes
         if comparison.failed:
             raise ExportDiffers(_differs(whitened, comparison), comparison)
         card = export.card(folder.name, record, comparison, with_onnx)
@@ -162,7 +167,7 @@ class TransformerExport:
     model : the model to export.
     """
 
-    notes = ()
+    notes: Sequence[str] = ()
 
     def __init__(self, model: Exportable) -> None:
         self._model = model

@@ -122,6 +122,10 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         own = Encoder(exported.folder)(TEXTS)
         expected = Encoder(trained, normalize=whiten or None)(TEXTS)
         assert np.allclose(own[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-5)
+        small = export_model(trained, tmp_path / f"{whiten} int8", normalize=whiten, dtype="int8")
+        assert any("rounded to int8" in note for note in small.notes)
+        assert small.comparison.differences.keys() == {"declutr.Encoder"}
+        assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
         assert "A static encoder" in (exported.folder / "README.md").read_text()
     (trained / "whitening.safetensors").unlink()
 
