@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -116,6 +116,7 @@ def listed(ids: WordIds, texts: list[str]) -> list[list[int]]:
     return [found[start:end].tolist() for start, end in pairwise(bounds)]
 
 
+@example(["Kalo, mitu. (resa) kalo; ka[UNK] nove] kalo's", "pidu_ " + "a" * 101])
 @given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from(ODD + " [UNK]ka"))), max_size=4))
 def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
     ids = WordIds(loaded_tokenizer(TOKENIZER))
