@@ -33,7 +33,7 @@ from benchmarks.timing import compare
 from declutr.archives.static_folder import DTYPES, StaticTable, read_static, write_static
 from declutr.evaluation.tasks.relatedness import cosines
 
-_COUNTS = {"short": 1.0, "mixed": 0.2, "long": 0.04, "few": 0.1}  # shares of --texts
+_COUNTS = {"short": 1.0, "mixed": 0.1, "long": 0.03, "few": 0.1}  # shares of --texts
 _CALLS: dict[str, tuple[str, int | None]] = {
     "short": ("short", None),
     "mixed": ("mixed", None),
@@ -65,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--texts",
         type=int,
-        default=50_000,
-        help="short texts a round; a fifth as many mixed ones, a 25th as many long ones, and a "
-        "tenth for small calls (default 50,000)",
+        default=20_000,
+        help="short texts a round; a tenth as many mixed ones and others for small calls, and 3 %% "
+        "as many long ones (default 20,000)",
     )
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each (default 5)")
-    parser.add_argument("--starts", type=int, default=5, help="starts of each (default 5)")
+    parser.add_argument("--starts", type=int, default=3, help="starts of each (default 3)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="(default 1)")
     parser.add_argument("--model2vec", help="a folder to find model2vec in")
 
