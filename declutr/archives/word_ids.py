@@ -100,12 +100,14 @@ class _Vocabulary:
         """Return the token ids of a word; `None` if the tokenizer must be asked."""
         if len(word) > self._longest or not word.isascii():
             return None
-        behind = [] if word.isalnum() else [self._marks.get(word[-1])]
-        plain = word[:-1] if behind else word
-        if behind == [None] or not plain.isalnum():
-            return None
+        plain, marks = word, []
+        if not word.isalnum():
+            plain, mark = word[:-1], self._marks.get(word[-1])
+            if mark is None or not plain.isalnum():
+                return None
+            marks = [mark]
         found = self._id_of(plain.lower() if self._lowers else plain)
-        return None if found is None else [found, *behind]
+        return None if found is None else [found, *marks]
 
 
 def _vocabulary(tokenizer: Any) -> _Vocabulary | None:

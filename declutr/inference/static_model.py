@@ -99,7 +99,9 @@ class StaticModel(TextModel):
         sums = (_sums_by_numpy if few else _sums_by_scipy)(self._table.vectors, ids, bounds)
         if self._table.scale is not None:
             sums *= self._table.scale
-        return sums / np.maximum(np.diff(bounds), 1)[:, None].astype(np.float32)
+        lengths = np.maximum(bounds[1:] - bounds[:-1], 1)  # `np.diff` takes longer for one text
+        sums /= lengths[:, None].astype(np.float32)
+        return sums
 
 
 # Both add the vectors of a text one after another, so that they give the same to the bit.
@@ -109,7 +111,7 @@ def _sums_by_numpy(vectors: np.ndarray, ids: np.ndarray, bounds: np.ndarray) -> 
     """Return the sums `(n, d)`, float32, of rows of `vectors` `(V, d)` between bounds."""
     sums = np.zeros((len(bounds) - 1, vectors.shape[1]), np.float32)
     for row, (start, end) in zip(sums, pairwise(bounds.tolist()), strict=True):
-        rows = vectors[ids[start:end]].astype(np.float32, copy=False)
+        rows = vectors.take(ids[start:end], axis=0).astype(np.float32, copy=False)
         np.add.reduce(rows, axis=0, out=row, initial=0)
     return sums
 

@@ -143,6 +143,9 @@ class TextEmbedding:
 
         It is given blocks of texts, so that what it needs meanwhile stays small.
         """
+        if len(texts) == 1:
+            done(1)
+            return self._finished(embed(texts))
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         start = 0
         for block in text_blocks(texts, *_BLOCK):
