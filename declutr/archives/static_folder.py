@@ -24,17 +24,9 @@ from declutr.archives.table_weights import (
 from declutr.system import raised_as
 
 __all__ = [
-    "DTYPES",
-    "StaticFolderError",
-    "StaticTable",
-    "is_static",
-    "loaded_tokenizer",
-    "read_static",
-    "require_rows",
-    "stored_shape",
-    "write_static",
-    "write_tokenizer",
-]
+    "DTYPES", "StaticFolderError", "StaticTable", "is_static", "loaded_tokenizer", "read_static",
+    "require_rows", "stored_shape", "write_static", "write_tokenizer",
+]  # fmt: skip
 
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
