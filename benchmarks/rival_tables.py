@@ -69,12 +69,12 @@ class RivalTables:
             for kind, each in timings.items()
             for timing in each
         ]
-        title = f"Texts embedded a second, {_threads(threads)}"
+        title = f"Texts embedded a second, {threads_of(threads)}"
         counts = ", ".join(f"{len(each.texts)} {kind}" for kind, each in self._texts.items())
         rates = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in peaks.items())
         record(
             f"rivals_{threads}",
-            f"Embedding against rivals, {_threads(threads)}",
+            f"Embedding against rivals, {threads_of(threads)}",
             rows,
             note=(
                 f"{counts} texts a round, in turns, each way in a process of its own that is held "
@@ -133,7 +133,7 @@ class RivalTables:
             "lowest cosine": float(found.cosines.min()),
             "mean cosine": float(found.cosines.mean()),
             **quality,
-            **{f"MiB, {_threads(count)}": size for count, size in found.memory.items()},
+            **{f"MiB, {threads_of(count)}": size for count, size in found.memory.items()},
             "start-up, s": statistics.median(found.starts[1:] or found.starts),
             "first start-up, s": found.starts[0],
         }
@@ -143,7 +143,8 @@ class RivalTables:
         return {**vars(self._args), **state}
 
 
-def _threads(count: int) -> str:
+def threads_of(count: int) -> str:
+    """The number of threads in words."""
     return f"{count} thread" + "s" * (count > 1)
 
 

@@ -57,19 +57,20 @@ def ways_of(args: argparse.Namespace, model: Path, onnx: Path, max_length: int) 
         checkout = Path(args.earlier).resolve()
         for dtype in ("float32", "int8"):
             ways[f"declutr {release_of(checkout)} {dtype}"] = Way("declutr", dtype, (checkout,))
-    if _found("optimum", args.optimum):
-        path = _path(args.optimum)
+    if has_package("optimum", args.optimum):
+        path = path_of(args.optimum)
         float32, int8 = _write_onnx(path, model, onnx, max_length)
         ways[f"{BASELINE}, ONNX"] = Way("sentence-transformers onnx", "float32", path, float32)
-        if _found("fastembed", args.fastembed):
-            ways["fastembed"] = Way("fastembed", "float32", _path(args.fastembed), float32)
+        if has_package("fastembed", args.fastembed):
+            ways["fastembed"] = Way("fastembed", "float32", path_of(args.fastembed), float32)
         ways[f"{BASELINE}, ONNX int8"] = Way("sentence-transformers onnx", "int8", path, int8)
     for dtype in ("float32", "bfloat16", "int8"):
         ways[f"declutr {dtype}"] = Way("declutr", dtype, (ROOT,))
     return ways
 
 
-def _found(package: str, folder: str | None) -> bool:
+def has_package(package: str, folder: str | None) -> bool:
+    """Whether a package can be imported, here or from a folder; if not, it is told of."""
     if folder is not None:
         if not Path(folder, package).is_dir():
             raise FileNotFoundError(
@@ -78,14 +79,15 @@ def _found(package: str, folder: str | None) -> bool:
         return True
     if importlib.util.find_spec(package) is None:
         print(
-            f"rivals: left out what needs {package}, which is not installed. Where this "
+            f"Left out what needs {package}, which is not installed. Where this "
             f"environment cannot hold it: pip install --target FOLDER, and --{package} FOLDER."
         )
         return False
     return True
 
 
-def _path(folder: str | None) -> tuple[Path, ...]:
+def path_of(folder: str | None) -> tuple[Path, ...]:
+    """Where Python has to look first to find a package in that folder."""
     return () if folder is None else (Path(folder).resolve(),)
 
 

@@ -23,6 +23,10 @@ _LINES = (
         *("Embedding long texts on one thread, float32", _PACKAGE, "rivals_1"),
         {"texts": "long", "way": "declutr float32"},
     ),
+    (
+        *("Embedding short texts by a static encoder on one thread", _PACKAGE, "static_1"),
+        {"texts": "short", "way": "declutr float32"},
+    ),
 )
 """Of each line: what is compared, with what, the run that has it, and the row of that run."""
 

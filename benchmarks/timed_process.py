@@ -59,15 +59,26 @@ class TimedProcess:
             self.close()
             raise ValueError(f"declutr was imported from {found}, expected it from {path[0]}.")
 
-    def seconds(self, kind: str, save: Path | None = None) -> float:
-        """Embed all texts of a kind, or take a step; the seconds of that, without saving."""
-        question = {"kind": kind, "save": None if save is None else str(save)}
+    def seconds(self, kind: str, save: Path | None = None, size: int | None = None) -> float:
+        """Embed all texts of a kind, or take a step; the seconds of that, without saving.
+
+        Args:
+            kind: of the texts.
+            save: a file for the vectors of the last call.
+            size: texts of a call; by default there is one call.
+        """
+        question = {"kind": kind, "save": None if save is None else str(save), "size": size}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question).encode() + b"\n")
         return float(self._answer()["seconds"])
 
-    def stop_watching(self) -> int:
+    @property
+    def peak(self) -> int:
         """Highest private memory so far beyond that of the bare interpreter, in bytes."""
+        return self._peak.highest(usage([self._process.pid])).private - self._begun
+
+    def stop_watching(self) -> int:
+        """Look at memory no more, and return `peak`."""
         self._watch = False
         return self._peak.private - self._begun
 

@@ -1,8 +1,9 @@
 """Something to be timed, in a process of its own: JSON lines in, JSON lines out.
 
 `python timed_worker.py SETTINGS` says {"begun"} before anything is imported, opens what is to be
-timed, calls it once, and says {"ready"}; then a line {"kind": ..., "save": file or null} calls it
-with the texts of that kind and answers {"seconds": ...}.
+timed, calls it once, and says {"ready"} with the processor time so far; then a line
+{"kind": ..., "save": file or null, "size": number or null} calls it with the texts of that kind,
+so many at once or all, and answers {"seconds": ...}.
 
 It imports nothing of this package: `declutr` and `benchmarks` may come from another checkout.
 """
@@ -46,14 +47,17 @@ def serve(settings: dict[str, Any], questions: Iterable[str], answers: TextIO) -
     say(begun=True)
     timed, told = OPENERS[settings["what"]](settings)
     timed([FIRST])
-    say(ready=True, **told)
+    say(ready=True, processor_seconds=time.process_time(), **told)
     with open(settings["texts"], encoding="utf-8") as file:
         texts = json.load(file)
     for line in questions:
         question = json.loads(line)
         chosen = texts[question["kind"]]
+        size = question.get("size") or len(chosen)
+        calls = [chosen[at : at + size] for at in range(0, len(chosen), size)]
         start = time.perf_counter()
-        result = timed(chosen)
+        for call in calls:
+            result = timed(call)
         seconds = time.perf_counter() - start
         if question.get("save"):
             import numpy as np
@@ -71,12 +75,30 @@ def _declutr(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     return encoder, {"dtype": encoder.describe()["dtype"], "at": os.path.dirname(declutr.__file__)}
 
 
+def _static(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
+    """A static encoder of this package, without what only transformers need."""
+    import declutr
+    from declutr import Encoder
+
+    return Encoder(settings["model"], device="cpu"), {"at": os.path.dirname(declutr.__file__)}
+
+
+def _model2vec(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
+    from model2vec import StaticModel
+
+    model = StaticModel.from_pretrained(settings["model"])
+    if settings["threads"] == 1:
+        return lambda texts: model.encode(texts, use_multiprocessing=False), {}
+    return model.encode, {}
+
+
 def _sentence_transformers(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     from sentence_transformers import SentenceTransformer
 
     _torch_threads(settings)
     model = SentenceTransformer(settings["model"], device="cpu")
-    return lambda texts: model.encode(texts, show_progress_bar=False), {}
+    size = settings.get("batch_size", 32)  # theirs by default
+    return lambda texts: model.encode(texts, batch_size=size, show_progress_bar=False), {}
 
 
 def _sentence_transformers_onnx(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
@@ -138,6 +160,8 @@ def _torch_threads(settings: dict[str, Any]) -> None:
 
 OPENERS = {
     "declutr": _declutr,
+    "declutr static": _static,
+    "model2vec": _model2vec,
     "sentence-transformers": _sentence_transformers,
     "sentence-transformers onnx": _sentence_transformers_onnx,
     "fastembed": _fastembed,

@@ -14,8 +14,11 @@ from benchmarks import bulk, processor_peak, timed_worker
 from benchmarks.flops import forward_flops
 from benchmarks.rival_quality import require_alike, scored_pairs
 from benchmarks.rival_texts import draw_texts, model_length
+from benchmarks.static_texts import passages
 from benchmarks.timed_process import TimedProcess
 from benchmarks.timing import Timing
+from declutr.archives.static_folder import StaticTable
+from declutr.static_vectors.tokenizers import trained_word_pieces
 
 
 def test_texts_are_of_the_lengths_that_are_asked_for(checkpoint: Path, tmp_path: Path) -> None:
@@ -34,6 +37,16 @@ def test_texts_are_of_the_lengths_that_are_asked_for(checkpoint: Path, tmp_path:
     corpus.write_text("too few words")
     with pytest.raises(ValueError, match="has 3 words"):
         draw_texts(corpus, checkpoint, counts)
+
+
+def test_texts_of_static_encoders_have_no_unknown_tokens(tmp_path: Path) -> None:
+    corpus, counts = tmp_path / "corpus.txt", {"short": 9, "few": 4, "mixed": 9, "long": 2}
+    corpus.write_text("\n".join(f"ka lo mi{i} \u65e5" for i in range(900)))
+    tokenizer = trained_word_pieces(lambda: ["ka lo mi 0123456789"] * 9, 100)
+    drawn = passages(corpus, StaticTable(tokenizer, np.zeros((100, 2))), counts)
+    assert {kind: len(texts) for kind, texts in drawn.items()} == counts
+    assert all(5 <= len(text.split()) <= 15 for text in drawn["short"] + drawn["few"])
+    assert "ka lo mi" in drawn["long"][0] and "\u65e5" not in "".join(drawn["long"])
 
 
 def test_the_first_text_with_another_vector_is_named() -> None:
@@ -65,10 +78,11 @@ def test_a_worker_embeds_what_it_is_asked_for(checkpoint: Path, tmp_path: Path) 
         **{"threads": torch.get_num_threads(), "texts": str(tmp_path / "texts.json")},
     }
     saved, answers = tmp_path / "vectors.npy", io.StringIO()
-    questions = [{"kind": "other", "save": None}, {"kind": "some", "save": str(saved)}]
+    questions = [{"kind": "some", "size": 1}, {"kind": "some", "save": str(saved)}]
     timed_worker.serve(settings, map(json.dumps, questions), answers)
     begun, ready, *times = map(json.loads, answers.getvalue().splitlines())
     assert begun == {"begun": True} and ready["dtype"] == "float32"
+    assert ready["processor_seconds"] > 0
     assert len(times) == 2 and all(answer["seconds"] > 0 for answer in times)
     expected = Encoder(checkpoint, device="cpu", dtype="float32")(texts["some"])
     assert np.array_equal(np.load(saved), expected)

@@ -6,6 +6,7 @@ model2vec are read as well.
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,19 @@ import numpy as np
 
 from declutr.archives import CONFIG, MODULES, SETTINGS, JSONError, read_bounded_json
 from declutr.archives.model_files import ModelFiles, NotFollowed, listed_modules, read_prompts
+from declutr.archives.table_weights import (
+    DTYPES,
+    StaticFolderError,
+    read_weights,
+    rounded,
+    write_weights,
+)
 from declutr.system import raised_as
+
+__all__ = [
+    "DTYPES", "StaticFolderError", "StaticTable", "is_static", "loaded_tokenizer", "read_static",
+    "require_rows", "stored_shape", "write_static", "write_tokenizer",
+]  # fmt: skip
 
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
@@ -23,15 +36,6 @@ SHAPE = "static_embedding.json"
 _STATIC = "StaticEmbedding"
 _MODULE = f"sentence_transformers.models.{_STATIC}"
 _NORMALIZE = "sentence_transformers.models.Normalize"
-_OURS, _OF_MODEL2VEC, _ROUNDED = "embedding.weight", "embeddings", "embedding.int8"
-_NAMES = (_OURS, _OF_MODEL2VEC, _ROUNDED)
-_SCALE = "embedding.scale"
-DTYPES = ("float32", "float16", "int8")
-"""The number formats in which a table can be stored."""
-
-
-class StaticFolderError(ValueError):
-    """Raised for a folder that is no complete static encoder, or for a table of another shape."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class StaticTable:
     normalizes : whether embeddings are scaled to length 1.
     prompts, default_prompt_name : texts that are put before texts, by name, and the name of the one
         that is put before those without another.
+    scale : of vectors in int8, the factors `(d,)` of their dimensions.
     """
 
     tokenizer: str
@@ -52,6 +57,12 @@ class StaticTable:
     normalizes: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+    scale: np.ndarray | None = None
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The tokenizer itself, by `loaded_tokenizer`."""
+        return loaded_tokenizer(self.tokenizer)
 
     @property
     def dimension(self) -> int:
@@ -60,7 +71,17 @@ class StaticTable:
 
     def with_vectors(self, vectors: np.ndarray) -> "StaticTable":
         """Return the same tokenizer with other vectors `(V, k)`."""
-        return replace(self, vectors=vectors)
+        return replace(self, vectors=vectors, scale=None)
+
+    def rounded(self, dtype: str) -> "StaticTable":
+        """Return the table with vectors in float32 that are rounded to a dtype of `DTYPES`."""
+        vectors, scale = rounded(self.vectors, dtype)
+        return replace(self, vectors=vectors, scale=scale).in_float32()
+
+    def in_float32(self) -> "StaticTable":
+        """Return the table with its vectors in float32, and without a scale."""
+        vectors = self.vectors.astype(np.float32, copy=False)
+        return self.with_vectors(vectors if self.scale is None else vectors * self.scale)
 
 
 def is_static(place: Path) -> bool:
@@ -68,8 +89,13 @@ def is_static(place: Path) -> bool:
     return _folder_of_table(place) is not None
 
 
-def read_static(place: Path) -> StaticTable:
-    """Return the tokenizer and the table of a folder; numbers are converted to float32.
+def read_static(place: Path, convert: bool = True) -> StaticTable:
+    """Return the tokenizer and the table of a folder.
+
+    # Parameters
+
+    place : the folder.
+    convert : whether to convert vectors to float32; if not, they stay as they are stored.
 
     # Raises
 
@@ -91,14 +117,15 @@ def read_static(place: Path) -> StaticTable:
         raise StaticFolderError(f"'{file}' is no UTF-8 text ({error}). Copy it anew.") from error
     with raised_as(StaticFolderError, NotFollowed):
         prompts, default = read_prompts(ModelFiles(str(place)))
-    table = StaticTable(text, _vectors(inside / WEIGHTS), normalizes, prompts, default)
+    vectors, scale = read_weights(inside / WEIGHTS)
+    table = StaticTable(text, vectors, normalizes, prompts, default, scale)
     require_rows(table, str(place))
-    return table
+    return table.in_float32() if convert else table
 
 
 def require_rows(table: StaticTable, place: str) -> None:
     """Raise `StaticFolderError` if the tokenizer of a table gives ids that it has no row for."""
-    highest = max(loaded_tokenizer(table.tokenizer).get_vocab().values(), default=-1)
+    highest = max(table.loaded.get_vocab().values(), default=-1)
     if highest >= len(table.vectors):
         raise StaticFolderError(
             f"'{place}' has {len(table.vectors)} vectors, and its tokenizer gives ids up to "
@@ -136,10 +163,8 @@ def write_static(table: StaticTable, folder: Path, dtype: str = "float32") -> No
     dtype : one of `DTYPES`. `int8` rounds each dimension to 255 steps between its extremes; this
         package alone reads it.
     """
-    from safetensors.numpy import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_stored(table.vectors, dtype), folder / WEIGHTS)
+    write_weights(table.in_float32().vectors, folder / WEIGHTS, dtype)
     modules = [{"idx": 0, "name": "0", "path": "", "type": _MODULE}]
     if table.normalizes:
         modules.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": _NORMALIZE})
@@ -213,60 +238,6 @@ def _folder_of_table(place: Path) -> tuple[Path, bool] | None:
     if kinds[:1] != [_STATIC] or not set(kinds[1:]) <= {"Normalize"}:
         return None
     return place / listed[0][1], len(listed) > 1
-
-
-def _vectors(file: Path) -> np.ndarray:
-    """Return the table in a file of weights, with the mapping and the weights of model2vec."""
-    tensors = _tensors(file)
-    table = next((tensors[name] for name in _NAMES if name in tensors), None)
-    if table is None or table.ndim != 2:
-        raise StaticFolderError(
-            f"'{file}' holds {', '.join(sorted(tensors)) or 'nothing'}; expected a table "
-            f"{' or '.join(_NAMES)} of two dimensions."
-        )
-    vectors = table.astype(np.float32)
-    if _SCALE in tensors:
-        vectors *= tensors[_SCALE]
-    if "mapping" in tensors:
-        mapping = tensors["mapping"]
-        if len(mapping) and not 0 <= mapping.min() <= mapping.max() < len(vectors):
-            raise StaticFolderError(
-                f"'{file}' maps tokens to rows {mapping.min()} to {mapping.max()}, of a table of "
-                f"{len(vectors)}. Copy it anew."
-            )
-        vectors = vectors[mapping]
-    if "weights" in tensors:
-        if tensors["weights"].shape != (len(vectors),):
-            raise StaticFolderError(
-                f"'{file}' has {len(tensors['weights'])} weights of {len(vectors)} tokens. Copy it "
-                "anew."
-            )
-        vectors *= tensors["weights"].astype(np.float32)[:, None]
-    return vectors
-
-
-def _tensors(file: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return load_file(file)
-    except TypeError:  # numpy has no bfloat16
-        from safetensors.torch import load_file as load_torch_file
-
-        return {name: value.float().numpy() for name, value in load_torch_file(file).items()}
-    except (OSError, SafetensorError) as error:
-        raise StaticFolderError(f"'{file}' cannot be read: {error}. Copy it anew.") from error
-
-
-def _stored(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    if dtype not in DTYPES:
-        raise StaticFolderError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype!r}.")
-    if dtype != "int8":
-        return {_OURS: np.ascontiguousarray(vectors, dtype=dtype)}
-    scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
-    scale[scale == 0] = 1
-    return {_ROUNDED: np.rint(vectors / scale).astype(np.int8), _SCALE: scale}
 
 
 def _write_json(file: Path, value: Any) -> None:

@@ -42,6 +42,12 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add(
             "--truncate-dim", type=int, metavar="D", help="keep the first D numbers, before scaling"
         )
+        add(
+            "--dtype",
+            choices=("float32", "float16", "int8"),
+            default="float32",
+            help="of a static encoder's table on disk (float32)",
+        )
         onnx = parser.add_mutually_exclusive_group()
         onnx.add_argument(
             "--onnx", action="store_true", default=None, help="fail if no ONNX model can be made"
@@ -74,6 +80,7 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
                     normalize=args.normalize,
                     whiten=not args.no_whitening,
                     truncate_dim=args.truncate_dim,
+                    dtype=args.dtype,
                     onnx=args.onnx,
                     tolerance=args.tolerance,
                     texts=_texts(args.texts),

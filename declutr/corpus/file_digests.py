@@ -11,8 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-from tqdm.auto import tqdm
+from typing import Any
 
 from declutr.corpus import SourceError
 from declutr.system.files import json_checksum, json_object, locked, write_whole
@@ -129,6 +128,8 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
 
 
 def _read(files: Sequence[Path], progress: bool) -> dict[Path, tuple[str, Appearance]]:
+    from tqdm.auto import tqdm  # not needed for files that are known
+
     total = sum(file.stat().st_size for file in files)
     hidden = not progress or total < _SHOWN_FROM
     about = "looking for changes in the corpus"
@@ -136,7 +137,7 @@ def _read(files: Sequence[Path], progress: bool) -> dict[Path, tuple[str, Appear
         return {file: _digest(file, bar) for file in files}
 
 
-def _digest(file: Path, bar: tqdm | None = None) -> tuple[str, Appearance]:
+def _digest(file: Path, bar: Any = None) -> tuple[str, Appearance]:
     before = appearance(file)
     # If the file was changed just now, another change within the same tick would leave its times
     # as they are. So wait until that tick is over.

@@ -37,7 +37,8 @@ def as_texts(inputs: Any) -> list[str]:
     """
     if isinstance(inputs, str):
         return [inputs]
-    require_rows(inputs)
+    if type(inputs) is not list:
+        require_rows(inputs)
     texts = list(inputs)
     for position, text in enumerate(texts):
         if not isinstance(text, str):

@@ -207,10 +207,10 @@ def _by_transformers(model: Exportable, folder: Path, texts: list[str]) -> np.nd
 
 
 def by_sentence_transformers(folder: Path, texts: list[str]) -> np.ndarray:
-    """Return the embeddings `(n, d)` by sentence-transformers."""
+    """Return the embeddings `(n, d)` by sentence-transformers, computed in float32."""
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformer(str(folder), device="cpu")
+    encoder = SentenceTransformer(str(folder), device="cpu").float()
     return encoder.encode(texts, batch_size=_BATCH, show_progress_bar=False)
 
 

@@ -54,6 +54,7 @@ def export_model(
     normalize: bool = False,
     whiten: bool = True,
     truncate_dim: int | None = None,
+    dtype: str = "float32",
     onnx: bool | None = None,
     tolerance: float = TOLERANCE,
     texts: Sequence[str] = (),
@@ -77,6 +78,8 @@ def export_model(
     whiten : whether to apply the whitening stored with the model, if there is one.
     truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
         trained for it (the objective `matryoshka`).
+    dtype : of a static encoder, in what its table is stored: `"float32"`, `"float16"` or `"int8"`,
+        which this package alone reads.
     onnx : whether to write an ONNX model; `None` writes one if the packages for it are installed,
         and adds a note otherwise.
     tolerance : the largest allowed absolute difference, as a fraction of the largest absolute value
@@ -116,7 +119,9 @@ def export_model(
             if _cuts(truncate_dim, table.dimension):
                 vectors = np.ascontiguousarray(table.vectors[:, :truncate_dim])
                 table = table.with_vectors(vectors)
-            export = StaticExport(table, whitened)
+            export = StaticExport(table, whitened, dtype)
+        elif dtype != "float32":
+            raise ExportError(f"A dtype is for static encoders; '{place}' is none. Leave it out.")
         else:
             model = exportable(place, cast(Any, opened), normalize=normalize, whiten=whiten)
             if truncate_dim is not None and _cuts(truncate_dim, model.dimension):
@@ -127,7 +132,6 @@ def export_model(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
             "blank for each run of it."
         )
-    notes += export.notes
     record = training_record(place)
     beside = made_beside(folder)
     try:
@@ -152,6 +156,7 @@ def export_model(
             add_scores(record, Path(scores), place, described)
         with not_told():
             comparison = export.compare(beside, compared, expected, tolerance)
+        notes += export.notes
         if comparison.failed:
             raise ExportDiffers(_differs(whitened, comparison), comparison)
         card = export.card(folder.name, record, comparison, with_onnx)
@@ -171,7 +176,7 @@ class TransformerExport:
     model : the model to export.
     """
 
-    notes = ()
+    notes: Sequence[str] = ()
 
     def __init__(self, model: Exportable) -> None:
         self._model = model

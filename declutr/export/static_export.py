@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.archives.static_folder import StaticTable, loaded_tokenizer, write_static
+from declutr.archives.static_folder import StaticTable, write_static
 from declutr.export.comparison import (
     Comparison,
     by_encoder,
@@ -24,6 +24,7 @@ from declutr.inference.static_model import StaticModel
 from declutr.inference.text_model import TextModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
+from declutr.system.vectors import unit_rows
 
 
 class StaticGraph(torch.nn.Module):
@@ -106,26 +107,28 @@ class StaticExport:
 
     table : the tokenizer and the vectors.
     whitened : whether a whitening is multiplied into the vectors.
+    dtype : one of `declutr.archives.static_folder.DTYPES`, in which the vectors are stored. In
+        float16 and int8, no ONNX model is written, which would hold them in float32.
     """
 
     plain_white_space = False
 
-    def __init__(self, table: StaticTable, whitened: bool) -> None:
-        self._table = table
+    def __init__(self, table: StaticTable, whitened: bool, dtype: str = "float32") -> None:
+        self._table, self._dtype = table.rounded(dtype), dtype
         said = "A text without tokens is 0 in the export, which is not its whitening."
-        self.notes = (said,) if whitened else ()
+        self.notes = [said] if whitened else []
 
     def write(self, folder: Path, with_onnx: bool, say: Callable[[str], None]) -> None:
         """Write the files of sentence-transformers, and the ONNX model if it is wanted."""
         say("Writing the table of token vectors")
-        write_static(self._table, folder)
-        if with_onnx:
+        write_static(self._table, folder, self._dtype)
+        if with_onnx and self._dtype == "float32":
             write_onnx(StaticGraph(self._table), folder / FILE)
 
     def comparable(self, texts: list[str]) -> list[str]:
         """Return the texts that have tokens; of others, tools and a whitening do not agree."""
-        tokenizer = loaded_tokenizer(self._table.tokenizer)
-        return [text for text in texts if tokenizer.encode(text, add_special_tokens=False).ids]
+        encode = self._table.loaded.encode
+        return [text for text in texts if encode(text, add_special_tokens=False).ids]
 
     def compare(
         self, folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
@@ -136,19 +139,44 @@ class StaticExport:
             "sentence-transformers": by_sentence_transformers,
             "onnxruntime": lambda place, some: by_onnxruntime(place, tokenized(place, some, "np")),
         }
+        if self._dtype != "float32":
+            of_model, expected = expected, self._embedded(texts)
+            lowest = float((unit_rows(of_model) * unit_rows(expected)).sum(axis=1).min())
+            self.notes.append(
+                f"Vectors are rounded to {self._dtype}, and tools are compared with the rounded "
+                f"ones. The cosine of an embedding with the model's is {lowest:.4f} or more."
+            )
+            del ways["onnxruntime"]
+        if self._dtype == "int8":
+            del ways["sentence-transformers"]
         return compare_ways(folder, ways, texts, expected, tolerance)
+
+    def _embedded(self, texts: Sequence[str]) -> np.ndarray:
+        """Return embeddings `(n, d)` of texts with tokens, by the rounded vectors."""
+        each = self._table.loaded.encode_batch(list(texts), add_special_tokens=False)
+        means = np.stack([self._table.vectors[one.ids].mean(axis=0) for one in each])
+        return unit_rows(means) if self._table.normalizes else means
 
     def card(self, name: str, record: TrainingRecord, found: Comparison, with_onnx: bool) -> str:
         """Return the text of README.md, in Markdown with a YAML header."""
-        return static_card(name, self._table, found, with_onnx)
+        with_onnx = with_onnx and self._dtype == "float32"
+        return static_card(name, self._table, found, with_onnx, self._dtype)
 
 
-def static_card(name: str, table: StaticTable, comparison: Comparison, onnx: bool) -> str:
+def static_card(
+    name: str, table: StaticTable, comparison: Comparison, onnx: bool, dtype: str
+) -> str:
     """Return the text of README.md for an exported table, in Markdown with a YAML header."""
     rows, width = table.vectors.shape
     scaled = ", scaled to length 1" if table.normalizes else ""
     tags = ["sentence-transformers", "sentence-similarity", "static-embeddings"]
     listed = "\n".join(f"- {tag}" for tag in [*tags, *(["onnx"] if onnx else []), "declutr"])
+    opened = (
+        "Its vectors are stored in int8, which declutr reads."
+        if dtype == "int8"
+        else "sentence-transformers (release 3.2 or later) opens the same folder:\n"
+        '`SentenceTransformer("path/to/this/folder").encode([...])`.'
+    )
     return f"""---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -169,8 +197,7 @@ encoder = Encoder("path/to/this/folder")
 embeddings = encoder(["A sentence.", "Another one."])  # (2, {width})
 ```
 
-sentence-transformers (release 3.2 or later) opens the same folder:
-`SentenceTransformer("path/to/this/folder").encode([...])`.
+{opened}
 
 ## What was compared
 

@@ -6,11 +6,11 @@ import functools
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from declutr.corpus.text_inputs import NamedFiles, as_texts, without_surrogates
 from declutr.inference import EncoderError, require_one_of
@@ -203,15 +203,15 @@ class Encoder:
         if not texts:
             return embeddings
         before = self.truncated_texts
-        with tqdm(total=len(texts), unit="text", disable=not show_progress) as bar:
+        with _shown(len(texts)) if show_progress else nullcontext(_nothing) as done:
             if self._processes is not None:
                 for rows, vectors in self._processes.embed(texts, batch_size, before_each):
                     embeddings[rows] = vectors
-                    bar.update(len(rows))
+                    done(len(rows))
             else:
                 for start in range(0, len(texts), _TOGETHER):
                     part = texts[start : start + _TOGETHER]
-                    vectors = self._embedded(part, before_each, batch_size, bar.update)
+                    vectors = self._embedded(part, before_each, batch_size, done)
                     embeddings[start : start + len(part)] = vectors
         self._tell_of_truncation(self.truncated_texts - before, len(texts))
         if not self._sphereize:
@@ -248,3 +248,16 @@ class Encoder:
                 texts,
                 "beginning" if self._model.keeps_end else "tail",
             )
+
+
+@contextmanager
+def _shown(texts: int) -> Iterator[Callable[[int], Any]]:
+    """Show a progress bar over so many texts, and yield what to call with a number of them."""
+    from tqdm.auto import tqdm  # with its lock, it would take as long as to embed a short text
+
+    with tqdm(total=texts, unit="text") as bar:
+        yield bar.update
+
+
+def _nothing(texts: int) -> None:
+    """Show no progress."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from declutr.corpus.text_inputs import text_blocks
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
 from declutr.system import loggers_at
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # models that embed whole texts need not wait for torch
 
 LONG_TEXTS = ("truncate", "chunk")
 
+_BLOCK = (2048, 1 << 19)  # texts, and their characters, that are embedded at once as a whole
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
 
 
@@ -115,8 +117,7 @@ class TextEmbedding:
         """
         whole = self._model.embed_texts
         if whole is not None and self._limit is None:
-            done(len(texts))
-            return self._finished(whole(texts, prompt))
+            return self._of_whole(texts, lambda block: whole(block, prompt), done)
         tokens = self._model.tokenize(texts, prompt)
         pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
         self.truncated_texts += truncated
@@ -131,6 +132,27 @@ class TextEmbedding:
             vectors[rows] = arriving.wait().numpy()
             done(int(last[rows].sum()))
         return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
+
+    def _of_whole(
+        self,
+        texts: list[str],
+        embed: Callable[[list[str]], np.ndarray],
+        done: Callable[[int], Any],
+    ) -> np.ndarray:
+        """Return the embeddings `(n, k)` of n texts by a function that embeds any number of texts.
+
+        It is given blocks of texts, so that what it needs meanwhile stays small.
+        """
+        if len(texts) == 1:
+            done(1)
+            return self._finished(embed(texts))
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        start = 0
+        for block in text_blocks(texts, *_BLOCK):
+            vectors[start : start + len(block)] = self._finished(embed(block))
+            start += len(block)
+            done(len(block))
+        return vectors
 
     def _vectors(self, tokens: list[Any]) -> Arriving:
         import torch

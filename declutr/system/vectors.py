@@ -18,7 +18,8 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
     Lengths below 1e-12 count as 1e-12, as in `torch.nn.functional.normalize`.
     """
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+    squares = np.einsum("nd,nd->n", vectors, vectors)  # in less time than `np.linalg.norm`
+    return vectors / np.maximum(np.sqrt(squares), 1e-12)[:, None]
 
 
 def loaded_faiss() -> Any:

@@ -1,11 +1,12 @@
 """Tests of the files of static encoders, and of the token ids of texts."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -110,19 +111,27 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     assert not is_static(tmp_path)  # a folder outside
 
 
+def listed(ids: WordIds, texts: list[str]) -> list[list[int]]:
+    found, bounds = ids.of(texts)
+    return [found[start:end].tolist() for start, end in pairwise(bounds)]
+
+
+@example(["Kalo, mitu. (resa) kalo; ka[UNK] nove] kalo's", "pidu_ " + "a" * 101])
 @given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from(ODD + " [UNK]ka"))), max_size=4))
 def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
-    ids = WordIds(TOKENIZER)
+    ids = WordIds(loaded_tokenizer(TOKENIZER))
     assert ids.by_words
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     whole = loaded_tokenizer(TOKENIZER)
     expected = [whole.encode(text, add_special_tokens=False).ids for text in texts]
-    assert ids.of(texts) == expected == ids.of(texts)
+    assert listed(ids, texts) == expected == listed(ids, texts)
+    forgetful = WordIds(loaded_tokenizer(TOKENIZER), most=3)
+    assert [listed(forgetful, [text])[0] for text in texts] == expected
 
 
 def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:
     text = (checkpoint / "tokenizer.json").read_text()
-    ids = WordIds(text)
+    ids = WordIds(loaded_tokenizer(text))
     assert not ids.by_words
     expected = loaded_tokenizer(text).encode("ka  lo", add_special_tokens=False).ids
-    assert ids.of(["ka  lo"]) == [expected]
+    assert listed(ids, ["ka  lo", ""]) == [expected, []]

@@ -12,8 +12,9 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 
 from declutr.archives.static_folder import loaded_tokenizer, read_static, write_static
+from declutr.archives.table_weights import DTYPES
 from declutr.export import ExportError, export_model
-from declutr.inference import EncoderError
+from declutr.inference import EncoderError, static_model
 from declutr.inference.encoder import Encoder
 from declutr.inference.whitening import Whitening
 from tests.archives.test_static_folder import TABLE, TOKENIZER, VECTORS
@@ -44,6 +45,20 @@ def test_a_static_encoder_gives_means_of_whole_texts(folder: Path) -> None:
     described = encoder.describe()
     assert described["kind"] == "static encoder" and described["dtype"] == "float32"
     assert encoder.max_length is None and encoder.num_parameters == VECTORS.size
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tables_of_every_dtype_give_means_by_both_ways_of_adding(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_static(TABLE, tmp_path, dtype)
+    encoder, many = Encoder(tmp_path), [*TEXTS, *(f"kalo mi{n} pidu" for n in range(2100))]
+    expected = naive(many, read_static(tmp_path).vectors)
+    by_numpy = encoder(many)
+    monkeypatch.setattr(static_model, "_WORTH_IMPORTING", 0)
+    assert np.allclose(by_numpy, expected, atol=1e-5)
+    assert np.array_equal(encoder(many), by_numpy)
+    assert np.array_equal(np.concatenate([encoder([text]) for text in many[:9]]), by_numpy[:9])
 
 
 def test_settings_of_embeddings_apply(folder: Path) -> None:
@@ -110,6 +125,10 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         own = Encoder(exported.folder)(TEXTS)
         expected = Encoder(trained, normalize=whiten or None, truncate_dim=size)(TEXTS)
         assert np.allclose(own[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-5)
+        small = export_model(trained, tmp_path / f"{whiten} int8", normalize=whiten, dtype="int8")
+        assert any("rounded to int8" in note for note in small.notes)
+        assert small.comparison.differences.keys() == {"declutr.Encoder"}
+        assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
         assert "A static encoder" in (exported.folder / "README.md").read_text()
     (trained / "whitening.safetensors").unlink()
 
