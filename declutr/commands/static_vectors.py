@@ -132,10 +132,12 @@ def _checked_place(folder: Path, overwrite: bool) -> Path:
 
 def _of_texts(args: argparse.Namespace) -> StaticTable:
     from declutr.static_vectors.first_tables import table_of_texts
+    from declutr.static_vectors.progress import TextPasses
 
+    tokenizer = _tokenizer(args)
     return table_of_texts(
-        lambda: _texts(args),
-        tokenizer=_tokenizer(args),
+        TextPasses(lambda: _texts(args), has_tokenizer=tokenizer is not None),
+        tokenizer=tokenizer,
         vocabulary=args.vocabulary or 30_000,
         dimension=args.dimension or 256,
         window=args.window or 5,

@@ -50,6 +50,27 @@ class TextFiles:
         """The columns of a pair in the order of its tuple; none for a reader of texts."""
         return _columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
 
+    @property
+    def texts_read(self) -> list[str]:
+        """The keys or columns of the texts of a record, in order."""
+        if not self._columns:
+            return [str(self._reader.get("text_key", "text"))]
+        inference = "nli" in (self._reader.get("format"), self._reader.get("labels"))
+        labelled = inference or bool(self._reader.get("labels"))
+        return self._columns[:-1] if labelled else self._columns
+
+    def texts(self, path: Any) -> Iterator[str]:
+        """Yield the texts of files that are not blank; of pairs, those of both sides.
+
+        # Raises
+
+        `TypeError` : the reader takes no files of texts.
+        """
+        self._require_known("has no texts to make a first table of")
+        for record in self._read(path):
+            found = (record[name] for name in self.texts_read)
+            yield from (text for text in found if isinstance(text, str) and text.strip())
+
     def write(self, folder: Path, data: Any, validation: Any) -> tuple[Any, Any]:
         """Write what is in memory to files in a folder.
 
@@ -92,11 +113,7 @@ class TextFiles:
 
     def _rows(self, data: Any) -> Iterator[Record]:
         """Yield the records of texts or pairs in memory."""
-        if self._kind not in (*_READERS_OF_TEXTS, _READER_OF_PAIRS):
-            raise TypeError(
-                f"The reader '{self._kind}' of this recipe takes files, got "
-                f"{type(data).__name__}. Give the path of its file."
-            )
+        self._require_known(f"takes files, got {type(data).__name__}. Give the path of its file")
         if isinstance(data, (list, tuple)) and data and all(map(_names_a_file, data)):
             raise ValueError(
                 f"All {len(data)} texts name files, the first is {data[0]!r}. A string in a list "
@@ -104,6 +121,10 @@ class TextFiles:
             )
         for position, item in enumerate(_records(data)):
             yield self._pair(item, position) if self._columns else self._text(item, position)
+
+    def _require_known(self, otherwise: str) -> None:
+        if self._kind not in (*_READERS_OF_TEXTS, _READER_OF_PAIRS):
+            raise TypeError(f"The reader '{self._kind}' of this recipe {otherwise}.")
 
     def _text(self, item: Any, position: int) -> Record:
         key = str(self._reader.get("text_key", "text"))
