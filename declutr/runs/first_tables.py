@@ -131,9 +131,9 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
 def _named_table(value: Any) -> str | None:
     """Return the first string of a configuration that names a first table, or `None`."""
     if isinstance(value, str):
-        place = Path(value) if STATIC_TABLES in value else None
-        made = place is not None and place.parent.name == STATIC_TABLES
-        return value if value == FIRST_TABLE or (made and _MADE.fullmatch(place.name)) else None
+        folder, _, name = value.rpartition("/")
+        made = folder.endswith(STATIC_TABLES) and _MADE.fullmatch(name)
+        return value if made or value == FIRST_TABLE else None
     inside: Iterable[Any] = value if isinstance(value, list) else ()
     inside = value.values() if isinstance(value, dict) else inside
     return next((found for one in inside if (found := _named_table(one)) is not None), None)

@@ -2,19 +2,20 @@
 
     declutr train simcse sentences.txt --transformer distilroberta-base -s output
 
-is the same as
-
-    TRANSFORMER_MODEL=distilroberta-base \\
-    declutr train simcse -o '{"train_data_path": "sentences.txt"}' -s output
+is `declutr train simcse -s output` with the variable `TRANSFORMER_MODEL` set to the name, and
+`-o '{"train_data_path": "sentences.txt"}'`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from declutr.recipes.evaluation import TRANSFORMER
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
     """Express the arguments by those of AllenNLP, within this context.
 
+    With data as arguments, the log goes to the file `out.log` of the run alone, unless
+    `ALLENNLP_LOG_LEVEL` or `ALLENNLP_DEBUG` is set.
+
     # Parameters
 
     args : the parsed arguments of `train`; `overrides` is changed.
@@ -56,19 +60,81 @@ def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
 
     `ConfigurationError` : data is given twice, or the recipe does not take the transformer.
     """
-    if data := getattr(args, "data", None):
+    data = getattr(args, "data", None)
+    with _transformer(args, getattr(args, "transformer", None)):
+        if not data:
+            yield
+            return
         args.overrides = _with_data(args.overrides, data)
-    transformer, before = getattr(args, "transformer", None), os.environ.get(TRANSFORMER)
-    if transformer is None:
+        with _quiet(), _told_what_for(args.param_path):
+            yield
+    if not args.dry_run:
+        print(_what_next(args.serialization_dir, data))
+
+
+@contextmanager
+def _transformer(args: argparse.Namespace, name: str | None) -> Iterator[None]:
+    """Set `TRANSFORMER_MODEL` within this context, if a transformer is given."""
+    if name is None:
         yield
         return
-    os.environ[TRANSFORMER] = transformer
+    before = os.environ.get(TRANSFORMER)
+    os.environ[TRANSFORMER] = name
     try:
-        _require_transformer(args, transformer)
+        _require_transformer(args, name)
         yield
     finally:
         os.environ.pop(TRANSFORMER)
         os.environ.update({} if before is None else {TRANSFORMER: before})
+
+
+@contextmanager
+def _told_what_for(recipe: str) -> Iterator[None]:
+    """Let an error of data within this context say which data the recipe is for."""
+    from declutr.corpus import SourceError
+    from declutr.recipes.purposes import purposes
+
+    try:
+        yield
+    except SourceError as error:
+        names = (recipe, Path(recipe).stem)
+        for name, have, _ in purposes():
+            if name in names or name.rpartition("/")[2] in names:
+                raise SourceError(f"{error} The recipe {name} is for: {have}.") from error
+        raise
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Show no more than warnings within this context, if the environment does not ask for more."""
+    from declutr.runs.process_state import logging_to_file
+
+    if any(os.environ.get(name) for name in ("ALLENNLP_LOG_LEVEL", "ALLENNLP_DEBUG")):
+        yield
+        return
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.WARNING)
+    try:
+        with logging_to_file():
+            yield
+    finally:
+        root.setLevel(level)
+
+
+def _what_next(folder: str, data: list[str]) -> str:
+    """Return what can be done with a trained encoder; nothing for other models."""
+    from declutr.bridge.component_names import short
+    from declutr.system.files import json_object
+
+    config = json_object(Path(folder, "config.json"))
+    if short((config.get("model") or {}).get("type")) != "declutr":
+        return f"Trained: {folder}"
+    files = shlex.join(data)
+    return f"""Trained: {folder}. For example:
+  declutr index {shlex.quote(folder)} {files} -o index
+  declutr search index "..."
+  declutr embed {shlex.quote(folder)} {files} -o embeddings"""
 
 
 def _with_data(overrides: str, data: list[str]) -> str:

@@ -27,6 +27,7 @@ class TextPasses:
         count, about = 0, next(self._passes, _PASSES[-1])
         # On a terminal alone, and not for passes of less than a second.
         shown = {"total": self._count, "leave": False, "disable": None, "delay": 1}
-        for count, text in enumerate(tqdm(self._texts(), about, unit=" texts", **shown), start=1):
+        for text in tqdm(self._texts(), about, unit=" texts", **shown):
             yield text
+            count += 1
         self._count = count
