@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
 from declutr.runs.training_texts import TextFiles
-from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir, mark_in_use
+from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir
 from declutr.system.files import locked, use_umask, write_whole
 
 FIRST_TABLE = f"{STATIC_TABLES}/first"
@@ -94,9 +95,10 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
     with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
         if folder.is_dir():
             print(f"First table: as before, from {folder}", file=sys.stderr)
+            with suppress(OSError):  # it may belong to somebody else
+                os.utime(folder)  # `declutr cache` tells when it was last used
         else:
             _make(folder, texts, data, files)
-        mark_in_use(folder / "meta.json", sys.modules[__name__])  # while this process runs
     return folder
 
 

@@ -71,7 +71,7 @@ class DocumentSelection:
             logging.WARNING if few else logging.INFO,
             f"{source}: {len(lengths)} documents; {len(rows)} used, of which "
             f"{0 if self.short_documents == 'skip' else short} with shrunken spans; "
-            f"{len(lengths) - len(rows)} skipped ({count_where(is_blank, lengths)} blank)."
+            f"{len(lengths) - len(rows)} skipped ({count_where(is_blank, lengths)} blank).",
         )
         if not len(rows):
             raise UnusableDocuments(
