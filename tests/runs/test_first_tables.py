@@ -61,14 +61,13 @@ def test_a_table_that_was_removed_is_made_again_of_the_same_texts(texts: Path) -
     np.testing.assert_array_equal(read_static(place).vectors, before)
     shutil.rmtree(place)
     texts.write_text("\n".join(make_documents(8, 200, seed=1)))
-    with pytest.raises(ConfigurationError, match="is gone, and the texts .* are no longer those"):
+    with pytest.raises(ConfigurationError, match=r"is gone, and the texts .* are no longer those"):
         use_first_table(config(texts, str(place)))
 
 
 def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
-    rows = [
-        {"anchor": d, "positive": d[:99], "label": "entailment"} for d in make_documents(8, 200)
-    ]
+    label = {"label": "entailment"}
+    rows = [{"anchor": text, "positive": text[:99], **label} for text in make_documents(8, 200)]
     texts.write_text("\n".join(map(json.dumps, rows)))
     pairs = texts.rename(texts.with_suffix(".jsonl"))
     use_first_table(found := config(pairs, type="text_pairs", labels="class"))
@@ -77,10 +76,10 @@ def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
 
 
 def test_missing_and_few_texts_are_told(texts: Path) -> None:
-    with pytest.raises(ConfigurationError, match="declutr train RECIPE docs.txt -s output. Or set"):
+    with pytest.raises(ConfigurationError, match="declutr train RECIPE docs"):
         use_first_table(config(None))
     texts.write_text("A short line.\n")
-    with pytest.raises(ConfigurationError, match="at '.*docs.txt'. The texts have .* too few"):
+    with pytest.raises(ConfigurationError, match=r"at '.*docs.txt'. The texts have .* too few"):
         use_first_table(config(texts))
     with pytest.raises(TypeError, match="'glue_rows' of this recipe has no texts"):
         use_first_table(config(texts, type="glue_rows"))
