@@ -45,8 +45,7 @@ class StaticVectors(Command):
 --method random       random vectors, with a tokenizer that is trained on the texts SOURCE.
 
   declutr static-vectors docs.txt -o start
-  export TRANSFORMER_MODEL=start
-  declutr train static_declutr -s output -o '{"train_data_path": "docs.txt"}'"""
+  declutr train static_declutr docs.txt --transformer start -s output"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -87,7 +86,7 @@ class StaticVectors(Command):
                 shutil.rmtree(beside, ignore_errors=True)
         rows, width = table.vectors.shape
         print(f"{rows:,} vectors of {width} dimensions in {folder}.")
-        print(f"Train it: TRANSFORMER_MODEL={folder} declutr train static_declutr ...")
+        print(f"Train it: declutr train static_declutr docs.txt --transformer {folder} -s output")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ HITS = 3
 MOST_PAIRS = 2_000
 _LEAST_WORDS = 16  # of a body that a summary is to find
 _RESAMPLES = 1_000
-_WIDTH = 44  # characters of a column
+_WIDTH = 48  # characters of a column
 
 
 class NamedDocstring(NamedTuple):
@@ -76,14 +77,14 @@ def start_of(run: Path) -> Path:
 def search_both(
     before: Encoder, after: Encoder, docstrings: Sequence[NamedDocstring]
 ) -> list[tuple[str, list[str], list[str]]]:
-    """Return each of `QUERIES` with the names of its nearest docstrings, before and after."""
+    """Return each of `QUERIES` with its nearest docstrings, before and after."""
     texts = [f"{one.summary} {one.body}" for one in docstrings]
-    names = [one.name for one in docstrings]
+    lines = [_line(one) for one in docstrings]
     found = []
     for encoder in (before, after):
         vectors, queries = unit_rows(encoder(texts)), unit_rows(encoder(list(QUERIES)))
         nearest = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :HITS]
-        found.append([[names[place] for place in row] for row in nearest])
+        found.append([[lines[place] for place in row] for row in nearest])
     return list(zip(QUERIES, *found, strict=True))
 
 
@@ -119,14 +120,11 @@ def reported(
     hits: Sequence[tuple[str, list[str], list[str]]], found: Retrieval, folder: Path
 ) -> str:
     """Return the hits side by side, and the shares of summaries that found their body."""
-    lines = ["  Ten questions, and the nearest docstrings of the whole corpus:", ""]
+    lines = ["  Ten questions, fixed beforehand, and the nearest docstrings of the corpus:", ""]
     lines += [f"    {'first table (before)':<{_WIDTH}}  trained (after)"]
     for query, before, after in hits:
         lines += ["", f'  "{query}"']
-        lines += [
-            f"    {_end(one):<{_WIDTH}}  {_end(other)}"
-            for one, other in zip(before, after, strict=True)
-        ]
+        lines += [f"    {one:<{_WIDTH}}  {other}" for one, other in zip(before, after, strict=True)]
     lines += [
         "",
         f"  The first paragraph of {found.pairs:,} held-out docstrings is to find the rest of its",
@@ -143,5 +141,7 @@ def reported(
     return "\n".join(lines)
 
 
-def _end(name: str) -> str:
-    return name if len(name) <= _WIDTH else f"…{name[1 - _WIDTH :]}"
+def _line(one: NamedDocstring) -> str:
+    """Return the end of the name of a docstring and the beginning of its text, for a column."""
+    name = ".".join(one.name.split(".")[-2:])
+    return textwrap.shorten(f"{name}: {one.summary}", _WIDTH, placeholder=" …")
