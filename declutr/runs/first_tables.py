@@ -104,6 +104,7 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
 
 def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
     from declutr.archives.static_folder import write_static
+    from declutr.corpus import SourceError
     from declutr.static_vectors.first_tables import table_of_texts
     from declutr.static_vectors.progress import TextPasses
 
@@ -111,6 +112,8 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
     print("First table: token vectors from the co-occurrences of the texts", file=sys.stderr)
     try:
         table = table_of_texts(TextPasses(lambda: texts.texts(data)))
+    except SourceError:
+        raise
     except ValueError as error:
         raise ConfigurationError(
             f"No first table can be made of the texts at '{data}'. {error} Or set "

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from declutr.bridge.component_names import short
+from declutr.corpus import SourceError
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
@@ -64,12 +65,18 @@ class TextFiles:
 
         # Raises
 
+        `SourceError` : the files lack a column, or cannot be read.
         `TypeError` : the reader takes no files of texts.
         """
         self._require_known("has no texts to make a first table of")
-        for record in self._read(path):
-            found = (record[name] for name in self.texts_read)
-            yield from (text for text in found if isinstance(text, str) and text.strip())
+        try:
+            for record in self._read(path):
+                found = (record[name] for name in self.texts_read)
+                yield from (text for text in found if isinstance(text, str) and text.strip())
+        except SourceError:
+            raise
+        except ValueError as error:  # of a column
+            raise SourceError(f"'{path}': {error}") from error
 
     def write(self, folder: Path, data: Any, validation: Any) -> tuple[Any, Any]:
         """Write what is in memory to files in a folder.

@@ -12,6 +12,7 @@ from allennlp.common.checks import ConfigurationError
 
 import declutr
 from declutr.archives.static_folder import read_static
+from declutr.corpus import SourceError
 from declutr.recipes import recipe_path
 from declutr.runs.first_tables import FIRST_TABLE, use_first_table
 from declutr.static_vectors.first_tables import table_of_texts
@@ -73,6 +74,8 @@ def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
     use_first_table(found := config(pairs, type="text_pairs", labels="class"))
     tokenizer = read_static(Path(found["model"]["text_field_embedder"]["model_name"])).tokenizer
     assert "entailment" not in tokenizer
+    with pytest.raises(SourceError, match=r"docs.jsonl': Position 0 .*; 'premise' is missing"):
+        use_first_table(config(pairs, type="text_pairs", anchor="premise"))
 
 
 def test_missing_and_few_texts_are_told(texts: Path) -> None:
