@@ -19,6 +19,7 @@ from declutr.corpus import SourceError
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
+from declutr.runs.pair_columns import columns_of, labelled
 from declutr.runs.recipe_parameters import as_json
 from declutr.system.files import write_whole
 
@@ -49,16 +50,14 @@ class TextFiles:
     @functools.cached_property
     def _columns(self) -> list[str]:
         """The columns of a pair in the order of its tuple; none for a reader of texts."""
-        return _columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
+        return columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
 
-    @property
+    @functools.cached_property
     def texts_read(self) -> list[str]:
         """The keys or columns of the texts of a record, in order."""
         if not self._columns:
             return [str(self._reader.get("text_key", "text"))]
-        inference = "nli" in (self._reader.get("format"), self._reader.get("labels"))
-        labelled = inference or bool(self._reader.get("labels"))
-        return self._columns[:-1] if labelled else self._columns
+        return self._columns[:-1] if labelled(self._reader) else self._columns
 
     def texts(self, path: Any) -> Iterator[str]:
         """Yield the texts of files that are not blank; of pairs, those of both sides.
@@ -234,26 +233,6 @@ def as_path(data: Any) -> str | list[str] | None:
         return os.fspath(data)
     paths = isinstance(data, (list, tuple)) and all(isinstance(one, os.PathLike) for one in data)
     return [os.fspath(one) for one in data] if paths and data else None
-
-
-def _columns_of(reader: Mapping[str, Any]) -> list[str]:
-    """Return the names of the columns that the reader "text_pairs" reads, each once, in order."""
-    inference = "nli" in (reader.get("format"), reader.get("labels"))
-    usual = ("premise", "hypothesis") if inference else ("anchor", "positive")
-    negative = reader.get("negative")
-    parts = [reader.get("anchor"), reader.get("positive")]
-    columns = [name if part is None else part for part, name in zip(parts, usual, strict=True)]
-    columns += negative if isinstance(negative, list) else [] if negative is None else [negative]
-    if inference or reader.get("labels"):
-        label = reader.get("label")
-        columns.append("label" if label is None else label)
-    numbers = [column for column in columns if not isinstance(column, str)]
-    if numbers:
-        raise ValueError(
-            f"The recipe's reader has columns by number, {numbers}, which only files have. Give a "
-            "path, or names as the keys of dataset_reader."
-        )
-    return list(dict.fromkeys(columns))
 
 
 def _names_a_file(item: Any) -> bool:
