@@ -45,7 +45,8 @@ def text(one: NamedDocstring) -> str:
 
 def shown(docstrings: Sequence[NamedDocstring]) -> dict[str, list[int]]:
     """Return the modules with most docstrings, one of a package, and places of docstrings."""
-    names, packages = [], set()
+    names: list[str] = []
+    packages: set[str] = set()
     for module, _ in Counter(one.module for one in docstrings).most_common():
         package = module.partition(".")[0]
         if package not in packages and len(names) < SHOWN:
@@ -90,9 +91,9 @@ def drawn(maps: dict[str, Any], sizes: dict[str, int], found: Retrieval) -> Any:
     )  # fmt: skip
     bars, rows = panels[2], list(found.shares.items())[::-1]
     for place, (name, share) in enumerate(rows):
-        ends = [[share.value - share.low], [share.high - share.value]]
+        error = [[share.value - share.low], [share.high - share.value]]
         colour = COLOURS[0] if name.startswith("static") else "#AAAAAA"
-        bars.barh(place, share.value, xerr=ends, color=colour, ecolor="#444444", height=0.6)
+        bars.barh(place, share.value, xerr=error, color=colour, ecolor="#444444", height=0.6)
         bars.text(share.high + 0.01, place, f"{share.value:.0%}", va="center")
     bars.set_yticks(range(len(rows)), [name.replace(", ", ",\n") for name, _ in rows])
     bars.set(title="summary finds its text", xlim=(0, max(s.high for _, s in rows) * 1.2))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -143,5 +142,5 @@ def reported(
 
 def _line(one: NamedDocstring) -> str:
     """Return the end of the name of a docstring and the beginning of its text, for a column."""
-    name = ".".join(one.name.split(".")[-2:])
-    return textwrap.shorten(f"{name}: {one.summary}", _WIDTH, placeholder=" …")
+    text = f"{one.name.rpartition('.')[2]}: {one.summary}"
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1].rstrip()}…"

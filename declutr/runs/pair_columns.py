@@ -14,7 +14,7 @@ def columns_of(reader: Mapping[str, Any]) -> list[str]:
     parts = [reader.get("anchor"), reader.get("positive")]
     columns = [name if part is None else part for part, name in zip(parts, usual, strict=True)]
     columns += negative if isinstance(negative, list) else [] if negative is None else [negative]
-    if labelled(reader):
+    if _is_labelled(reader):
         label = reader.get("label")
         columns.append("label" if label is None else label)
     numbers = [column for column in columns if not isinstance(column, str)]
@@ -26,8 +26,12 @@ def columns_of(reader: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def labelled(reader: Mapping[str, Any]) -> bool:
-    """Return whether the last column is of labels or scores."""
+def text_columns(reader: Mapping[str, Any]) -> list[str]:
+    """Return the same names without that of labels or scores."""
+    return columns_of(reader)[:-1] if _is_labelled(reader) else columns_of(reader)
+
+
+def _is_labelled(reader: Mapping[str, Any]) -> bool:
     return _is_of_inference(reader) or bool(reader.get("labels"))
 
 

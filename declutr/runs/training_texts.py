@@ -19,7 +19,7 @@ from declutr.corpus import SourceError
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
-from declutr.runs.pair_columns import columns_of, labelled
+from declutr.runs.pair_columns import columns_of, text_columns
 from declutr.runs.recipe_parameters import as_json
 from declutr.system.files import write_whole
 
@@ -52,12 +52,11 @@ class TextFiles:
         """The columns of a pair in the order of its tuple; none for a reader of texts."""
         return columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
 
-    @functools.cached_property
+    @property
     def texts_read(self) -> list[str]:
         """The keys or columns of the texts of a record, in order."""
-        if not self._columns:
-            return [str(self._reader.get("text_key", "text"))]
-        return self._columns[:-1] if labelled(self._reader) else self._columns
+        key = str(self._reader.get("text_key", "text"))
+        return text_columns(self._reader) if self._columns else [key]
 
     def texts(self, path: Any) -> Iterator[str]:
         """Yield the texts of files that are not blank; of pairs, those of both sides.
@@ -72,10 +71,9 @@ class TextFiles:
             for record in self._read(path):
                 found = (record[name] for name in self.texts_read)
                 yield from (text for text in found if isinstance(text, str) and text.strip())
-        except SourceError:
-            raise
-        except ValueError as error:  # of a column
-            raise SourceError(f"'{path}': {error}") from error
+        except ValueError as error:
+            told = isinstance(error, SourceError)
+            raise error if told else SourceError(f"'{path}': {error}") from error
 
     def write(self, folder: Path, data: Any, validation: Any) -> tuple[Any, Any]:
         """Write what is in memory to files in a folder.
