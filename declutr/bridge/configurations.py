@@ -25,8 +25,8 @@ FIRST_TABLES = "declutr.runs.first_tables"
 RECIPES = "training_config"
 """The name of the folder of recipes, which other packages have, too."""
 
-STATIC_TABLES = "static-tables/"
-"""How the names of tables begin that recipes of static encoders start from."""
+STATIC_TABLES = "static-tables"
+"""What the names have in common of tables that recipes of static encoders start from."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (_PACKAGE / "recipes" / RECIPES, _PACKAGE.parent / RECIPES)  # installed, in a clone

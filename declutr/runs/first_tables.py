@@ -29,7 +29,7 @@ FIRST_TABLE = f"{STATIC_TABLES}/first"
 """The name that stands in a recipe for the first table of its training texts."""
 
 _LAYOUT = 1  # to be increased when the same texts give another table
-_MADE = re.compile(r"[0-9a-f]{32}")
+_MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
 
 
 def use_first_table(config: dict[str, Any], data: Any = None) -> bool:
@@ -136,9 +136,7 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
 def _named_table(value: Any) -> str | None:
     """Return the first string of a configuration that names a first table, or `None`."""
     if isinstance(value, str):
-        folder, _, name = value.rpartition("/")
-        made = folder.endswith(STATIC_TABLES) and _MADE.fullmatch(name)
-        return value if made or value == FIRST_TABLE else None
+        return value if value == FIRST_TABLE or _MADE.search(value) else None
     inside: Iterable[Any] = value if isinstance(value, list) else ()
     inside = value.values() if isinstance(value, dict) else inside
     return next((found for one in inside if (found := _named_table(one)) is not None), None)
