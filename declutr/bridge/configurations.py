@@ -19,9 +19,14 @@ from declutr.bridge.repairs import replaces
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 EVALUATION = "declutr.recipes.evaluation"
 ERRORS = "declutr.commands.errors"
+FRONT_DOOR = "declutr.runs.front_door"
+FIRST_TABLES = "declutr.runs.first_tables"
 
 RECIPES = "training_config"
 """The name of the folder of recipes, which other packages have, too."""
+
+STATIC_TABLES = "static-tables"
+"""What the names have in common of tables that recipes of static encoders start from."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (_PACKAGE / "recipes" / RECIPES, _PACKAGE.parent / RECIPES)  # installed, in a clone
@@ -77,7 +82,9 @@ def default_transformers(module: ModuleType) -> bool:
 
 
 def told_errors(module: ModuleType) -> bool:
-    """Let `train` report errors of its arguments, files and recipe in one line, not a traceback.
+    """Let `train` take data as arguments, and report errors in one line, not in a traceback.
+
+    The arguments are those of `declutr.runs.front_door`. Errors are of arguments, files and recipe.
 
     A run that such an error stops before its first checkpoint leaves no folder behind, which the
     next run would refuse. See `declutr.commands.errors`. Can be removed when AllenNLP tells such
@@ -88,6 +95,7 @@ def told_errors(module: ModuleType) -> bool:
     @replaces(module.Train)
     def add_subparser(original: Any, self: Any, parser: Any) -> Any:
         subparser = original(self, parser)
+        importlib.import_module(FRONT_DOOR).add_arguments(subparser)
         subparser.epilog = TOLD
         commands[:] = [subparser]
         return subparser
@@ -97,7 +105,8 @@ def told_errors(module: ModuleType) -> bool:
         folder = Path(args.serialization_dir)
         is_new = not folder.exists()
         try:
-            original(args)
+            with importlib.import_module(FRONT_DOOR).arguments_of_allennlp(args):
+                original(args)
         except (Exception, KeyboardInterrupt) as error:
             errors = importlib.import_module(ERRORS)
             if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
@@ -105,6 +114,22 @@ def told_errors(module: ModuleType) -> bool:
             if commands:
                 errors.tell(commands[0], error)
             raise
+
+    return True
+
+
+def first_tables(module: ModuleType) -> bool:
+    """Let a run of a static encoder begin with a table of its own texts.
+
+    See `declutr.runs.first_tables`. Can be removed when AllenNLP has a step before a run begins.
+    """
+
+    @replaces(module)
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        if STATIC_TABLES in str(params.params):
+            params = params.duplicate()
+            importlib.import_module(FIRST_TABLES).use_first_table(params.params)
+        return original(params, *args, **kwargs)
 
     return True
 

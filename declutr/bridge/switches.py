@@ -123,6 +123,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.train": (
         configurations.told_errors,
         configurations.spelt_names,
+        configurations.first_tables,
         untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after
     ),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),

@@ -48,6 +48,7 @@ class SampleSpans(Command):
         from allennlp.data import DatasetReader
 
         from declutr.data.span_reader import DeCLUTRDatasetReader
+        from declutr.runs.first_tables import use_first_table
 
         try:
             params = Params.from_file(args.param_path, args.overrides)
@@ -58,6 +59,7 @@ class SampleSpans(Command):
             raise CommandError(
                 "No documents: the recipe has no train_data_path. Name a file with --data."
             )
+        use_first_table(params.params, path)
         reader = DatasetReader.from_params(params.pop("dataset_reader"))
         if not isinstance(reader, DeCLUTRDatasetReader) or not reader.sample_spans:
             raise CommandError(

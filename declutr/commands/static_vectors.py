@@ -42,8 +42,7 @@ class StaticVectors(Command):
 --method random       random vectors, with a tokenizer that is trained on the texts SOURCE.
 
   declutr static-vectors docs.txt -o start
-  export TRANSFORMER_MODEL=start
-  declutr train static_declutr -s output -o '{"train_data_path": "docs.txt"}'"""
+  declutr train static_declutr docs.txt --transformer start -s output"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -89,7 +88,7 @@ class StaticVectors(Command):
                 shutil.rmtree(beside, ignore_errors=True)
         rows, width = table.vectors.shape
         print(f"{rows:,} vectors of {width} dimensions in {folder}.")
-        print(f"Train it: TRANSFORMER_MODEL={folder} declutr train static_declutr ...")
+        print(f"Train it: declutr train static_declutr docs.txt --transformer {folder} -s output")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -134,10 +133,12 @@ def _checked_place(folder: Path, overwrite: bool) -> Path:
 
 def _of_texts(args: argparse.Namespace) -> StaticTable:
     from declutr.static_vectors.first_tables import table_of_texts
+    from declutr.static_vectors.progress import TextPasses
 
+    tokenizer = _tokenizer(args)
     return table_of_texts(
-        lambda: _texts(args),
-        tokenizer=_tokenizer(args),
+        TextPasses(lambda: _texts(args), has_tokenizer=tokenizer is not None),
+        tokenizer=tokenizer,
         vocabulary=args.vocabulary or 30_000,
         dimension=args.dimension or 256,
         window=args.window or 5,

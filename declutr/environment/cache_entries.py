@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from declutr.system.cache_folder import held_alone
+from declutr.system.cache_folder import STATIC_TABLES, held_alone
 
 KINDS = {
     "corpus": "a tokenised corpus",
     "digests": "digests of files, by which changes are noticed",
+    "static-table": "the first table of a static encoder; its texts give it again",
     "timings": "measured times of kernels",
     "unfinished": "what a process was writing when it ended; tokenising goes on from it",
     "word-vectors": "parsed word vectors",
@@ -29,15 +30,18 @@ KINDS = {
 
 _STORE = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"[0-9a-f]{32}\.partial(-.*)?")
-_TABLE = re.compile(r"[0-9a-f]{32}-\d+")
+_TABLE = re.compile(r"[0-9a-f]{32}(-\d+)?")
 _TEMPORARY = re.compile(r"(digests|kernels)\.json(\.\d+)?\.tmp")
 _LOCK = re.compile(r"([0-9a-f]{32}(-\d+)?|digests(-[0-9a-f]{16})?|kernels\.json)\.lock")
 _REMOVED = ".pruned"  # the suffix of a folder whose removal was begun
-_WORD_VECTORS = "word-vectors"
+_TABLES = {"word-vectors": "word-vectors", STATIC_TABLES: "static-table"}
+"""The folders of tables in the cache, and the kinds of their entries."""
 _FILES = {
     *("meta.json", "checksums.json", "values.npy", "offsets.npy", "num_tokens.npy"),
     *("journal.json", "read-as-by-1.5", "meta.json.damaged"),
     *("shape.json", "words.txt", "vectors.f32"),
+    *("model.safetensors", "modules.json", "config_sentence_transformers.json"),
+    *("tokenizer.json", "tokenizer_config.json", "static_embedding.json"),
 }
 """The names of files in the folders of this package."""
 _FRESH = 3600.0  # seconds after its last change for which a temporary file may still be written
@@ -71,11 +75,11 @@ class Removal(NamedTuple):
 
 def entries(cache: Path) -> list[Entry]:
     """Return all entries of a cache folder, the largest first; an absent folder has none."""
-    folders = [folder for folder in (cache, cache / _WORD_VECTORS) if folder.is_dir()]
-    paths = [path for folder in folders for path in folder.iterdir()]
+    folders = [cache, *(cache / name for name in _TABLES)]
+    paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
     found = []
     for path in paths:
-        if path == cache / _WORD_VECTORS or _LOCK.fullmatch(path.name):
+        if (path.parent == cache and path.name in _TABLES) or _LOCK.fullmatch(path.name):
             continue
         try:
             kind = _kind(path)
@@ -113,7 +117,7 @@ def remove(chosen: list[Entry]) -> Iterator[Removal]:
 
 def remove_free_locks(cache: Path) -> None:
     """Remove the lock files that no process holds; they are made again when they are needed."""
-    for folder in (cache, cache / _WORD_VECTORS):
+    for folder in (cache, *(cache / name for name in _TABLES)):
         for path in sorted(folder.glob("*.lock")):
             if _LOCK.fullmatch(path.name) and not path.is_symlink():
                 with suppress(OSError), _locked(path) as free:
@@ -122,7 +126,7 @@ def remove_free_locks(cache: Path) -> None:
 
 
 def _kind(path: Path) -> str | None:
-    name, in_tables = path.name, path.parent.name == _WORD_VECTORS
+    name, in_tables = path.name, path.parent.name in _TABLES
     if path.is_symlink():
         return None
     if path.is_file():
@@ -135,7 +139,7 @@ def _kind(path: Path) -> str | None:
     if begun or name.endswith(_REMOVED):
         return "unfinished"
     if in_tables:
-        return _WORD_VECTORS if _TABLE.fullmatch(name) else None
+        return _TABLES[path.parent.name] if _TABLE.fullmatch(name) else None
     return "corpus" if _STORE.fullmatch(name) else None
 
 
@@ -158,13 +162,15 @@ def _size_and_use(path: Path) -> tuple[int, float]:
 def _about(path: Path, kind: str | None) -> str:
     if kind is None:
         return "not of declutr; it is left alone"
-    if kind != "corpus":
+    if kind not in ("corpus", "static-table"):
         return KINDS[kind]
     try:
         meta = json.loads((path / "meta.json").read_text())
         files = [str(file) for file in meta["files"]]
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        return f"{files[0]}{more}, {int(meta['num_tokens']):,} tokens"
+        what = "tokens" if kind == "corpus" else "vectors"
+        count = meta["num_tokens" if kind == "corpus" else "vectors"]
+        return f"{files[0]}{more}, {int(count):,} {what}"
     except (OSError, ValueError, LookupError, TypeError):
         return f"{KINDS[kind]}, damaged: it is made again when it is needed"
 

@@ -11,8 +11,10 @@ occur in the training part; if only whole docstrings were compared, it would be 
 
 import ast
 import hashlib
+import json
 import logging
 import multiprocessing
+import os
 import re
 import warnings
 from collections import Counter
@@ -30,6 +32,20 @@ logger = logging.getLogger(__name__)
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _FILES_A_TASK = 32
+_Found = tuple[str, list[str]]  # the name of what a docstring describes, and its paragraphs
+
+
+class Docstring(NamedTuple):
+    """The docstring of a module, class or function, in lines of single spaces."""
+
+    name: str
+    """The dotted name of what it describes."""
+
+    summary: str
+    """Its first paragraph."""
+
+    body: str
+    """The other paragraphs, which may be none."""
 
 
 class Document(NamedTuple):
@@ -40,6 +56,9 @@ class Document(NamedTuple):
 
     text: str
     """One line of words, separated by single spaces."""
+
+    docstrings: tuple[Docstring, ...] = ()
+    """Those whose first paragraph is in the text."""
 
 
 class CorpusCounts(NamedTuple):
@@ -82,6 +101,7 @@ def write_corpus(
     train_path: str | Path,
     validation_path: str | Path,
     *,
+    docstrings_path: str | Path | None = None,
     min_words: int = 64,
     validation_fraction: float = 0.1,
     seed: int = 0,
@@ -96,6 +116,8 @@ def write_corpus(
     Args:
         packages: see `documents`.
         train_path, validation_path: overwritten; missing folders are created.
+        docstrings_path: a file for every `Docstring` of the two, as JSON lines, with
+            its module and whether that is held out.
         min_words: documents of fewer words are left out.
         validation_fraction: expected share of modules in the validation file, in [0, 1].
         seed: the seed of the split.
@@ -113,6 +135,7 @@ def write_corpus(
         path.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter(dict.fromkeys(CorpusCounts._fields, 0))
     with (
+        open(docstrings_path or os.devnull, "w", encoding="utf-8") as single,
         paths["train"].open("w", encoding="utf-8", newline="\n") as train,
         paths["validation"].open("w", encoding="utf-8", newline="\n") as validation,
     ):
@@ -124,6 +147,9 @@ def write_corpus(
             held_out = _share(document.module, seed) < validation_fraction
             part, file = ("validation", validation) if held_out else ("train", train)
             file.write(document.text + "\n")
+            for one in document.docstrings:
+                about = {"module": document.module, "held_out": held_out}
+                single.write(json.dumps({**one._asdict(), **about}) + "\n")
             counts.update({f"{part}_documents": 1, f"{part}_words": words})
     return CorpusCounts(**counts)
 
@@ -134,20 +160,26 @@ def docstrings(code: bytes) -> list[str]:
     Raises:
         SyntaxError, ValueError: if `code` is not a Python module.
     """
+    return [text for _, text in _named_docstrings(code)]
+
+
+def _named_docstrings(code: bytes) -> list[tuple[str, str]]:
+    """Return the docstrings of a module with what they are of, such as `".Class.method"`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The code of others may have "\\d" in plain strings.
         tree = ast.parse(code)
-    return list(_docstrings(tree))
+    return list(_docstrings(tree, ""))
 
 
-def _docstrings(node: ast.AST) -> Iterator[str]:
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        name += "" if isinstance(node, ast.Module) else f".{node.name}"
         text = ast.get_docstring(node)
         if text:
-            yield text
+            yield name, text
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler):  # Expressions hold no definitions.
-            yield from _docstrings(child)
+            yield from _docstrings(child, name)
 
 
 def _documents(
@@ -157,23 +189,28 @@ def _documents(
     seen: set[bytes] = set()
     files = _parsed([source.path for source in sources], workers)
     bar = tqdm(files, "reading docstrings", len(sources), unit="file", disable=not progress)
-    for source, (paragraphs, error) in zip(sources, bar, strict=True):
+    for source, (found, error) in zip(sources, bar, strict=True):
         if error:
             logger.info("%s left out: %s", source.path, error)
             counts["unreadable_files"] += 1
-        kept = []
-        for paragraph in paragraphs:
-            digest = hashlib.blake2b(paragraph.encode(), digest_size=16).digest()
-            if digest in seen:
-                counts["duplicate_paragraphs"] += 1
-            else:
-                seen.add(digest)
-                kept.append(paragraph)
+        kept, single = [], []
+        for name, paragraphs in found:
+            new = []
+            for paragraph in paragraphs:
+                digest = hashlib.blake2b(paragraph.encode(), digest_size=16).digest()
+                if digest in seen:
+                    counts["duplicate_paragraphs"] += 1
+                else:
+                    seen.add(digest)
+                    new.append(paragraph)
+            kept += new
+            if new and new[0] == paragraphs[0]:
+                single.append(Docstring(source.module + name, new[0], " ".join(new[1:])))
         if kept:
-            yield Document(source.module, " ".join(kept))
+            yield Document(source.module, " ".join(kept), tuple(single))
 
 
-def _parsed(paths: Sequence[Path], workers: int) -> Iterator[tuple[list[str], str]]:
+def _parsed(paths: Sequence[Path], workers: int) -> Iterator[tuple[list[_Found], str]]:
     """Yield the result of `_paragraphs` for each file, in order."""
     if workers <= 1 or len(paths) <= _FILES_A_TASK:
         yield from map(_paragraphs, paths)
@@ -184,16 +221,20 @@ def _parsed(paths: Sequence[Path], workers: int) -> Iterator[tuple[list[str], st
         yield from pool.map(_paragraphs, paths, chunksize=_FILES_A_TASK)
 
 
-def _paragraphs(path: Path) -> tuple[list[str], str]:
-    """Return the paragraphs of all docstrings of a file, one line each, and the error or ""."""
+def _paragraphs(path: Path) -> tuple[list[_Found], str]:
+    """Return the names and paragraphs of all docstrings of a file, and the error or ""."""
     try:
-        texts = docstrings(path.read_bytes())
+        found = _named_docstrings(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [], str(error) or type(error).__name__
-    paragraphs = (paragraph for text in texts for paragraph in _BLANK_LINES.split(text))
+    split = ((name, map(_line, _BLANK_LINES.split(text))) for name, text in found)
+    named = ((name, [line for line in lines if line]) for name, lines in split)
+    return [(name, lines) for name, lines in named if lines], ""
+
+
+def _line(paragraph: str) -> str:
     # Encoding with "replace" turns lone surrogates, which UTF-8 cannot hold, into "?".
-    lines = (" ".join(each.encode("utf-8", "replace").decode().split()) for each in paragraphs)
-    return [line for line in lines if line], ""
+    return " ".join(paragraph.encode("utf-8", "replace").decode().split())
 
 
 def _share(module: str, seed: int) -> float:

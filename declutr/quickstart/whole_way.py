@@ -24,6 +24,13 @@ from declutr.evaluation.tasks.span_retrieval import adjacent_span_pairs, span_re
 from declutr.inference.encoder import Encoder
 from declutr.quickstart.docstrings import DEFAULT_PACKAGES, write_corpus
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+from declutr.quickstart.static_encoder import (
+    read_docstrings,
+    reported,
+    retrieval,
+    search_both,
+    start_of,
+)
 from declutr.system.processors import usable_processors
 
 VOCABULARY = 8_000
@@ -63,14 +70,17 @@ class Quickstart:
         self.packages = packages
         self.train_file = folder / "train.txt"
         self.validation_file = folder / "validation.txt"
+        self.docstrings_file = folder / "docstrings.jsonl"
         self.checkpoint = folder / "transformer"
         self.untrained = folder / "untrained"
         self.model = folder / "model"
+        self.static = folder / "static"
         self.embeddings = folder / "embeddings.jsonl"
+        self.given = overrides or {}
         self.overrides = {
             "train_data_path": str(self.train_file),
             "validation_data_path": str(self.validation_file),
-            **(overrides or {}),
+            **self.given,
         }
         folder.mkdir(parents=True, exist_ok=True)
         os.environ["TRANSFORMER_MODEL"] = str(self.checkpoint)
@@ -83,9 +93,10 @@ class Quickstart:
             ("A tokenizer and a small transformer with random weights", self.make_transformer),
             ("allennlp train", self.train),
             ("allennlp predict: embeddings of the held-out documents", self.predict),
+            ("An encoder without a transformer, of the same documents", self.train_static),
         ]
         for number, (title, step) in enumerate(steps, start=1):
-            _say(f"{number}/5  {title}")
+            _say(f"{number}/6  {title}")
             # The mark of a step is written at its end, so that a half-written file is not kept.
             done = self.folder / f".{step.__name__}.done"
             if done.exists():
@@ -93,15 +104,21 @@ class Quickstart:
                 continue
             step()
             done.touch()
-        _say("5/5  Held-out documents before and after training")
+        _say("6/6  Before and after training")
         before, after = self.quality(self.untrained), self.quality(self.model)
         print(self.report(before, after))
+        print(self.report_static())
         return before, after
 
     def make_corpus(self) -> None:
         """Write the training documents and the held-out documents."""
         files = self.packages, self.train_file, self.validation_file
-        counts = write_corpus(*files, min_words=2 * 64, workers=usable_processors())
+        counts = write_corpus(
+            *files,
+            docstrings_path=self.docstrings_file,
+            min_words=2 * 64,
+            workers=usable_processors(),
+        )
         print(
             f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "
             f"million words), {counts.validation_documents} held out"
@@ -137,6 +154,27 @@ class Quickstart:
         _allennlp("predict", *places, "--use-dataset-reader", *options)
         with self.embeddings.open() as rows:
             print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
+
+    def train_static(self) -> None:
+        """Train a static encoder by one line, which needs nothing but the documents."""
+        one_line = ["train", "static_declutr", str(self.train_file), "-s", str(self.static)]
+        changed = ["-o", json.dumps(self.given)] if self.given else []
+        begun = "--recover" if (self.static / "config.json").exists() else "--force"
+        _allennlp(*one_line, *changed, begun, without_transformer=True)
+
+    def report_static(self) -> str:
+        """Return a text with what the static encoder finds, before and after its training."""
+        docstrings = read_docstrings(self.docstrings_file)
+        start, trained = Encoder(start_of(self.static)), Encoder(self.static)
+        encoders = {
+            "static encoder, first table": start,
+            "static encoder, trained": trained,
+            "transformer, untrained": Encoder(self.untrained),
+            "transformer, trained": Encoder(self.model),
+        }
+        return reported(
+            search_both(start, trained, docstrings), retrieval(encoders, docstrings), self.static
+        )
 
     def quality(self, archive: Path) -> Quality:
         """Return the loss and the retrieval accuracy of an archive on the held-out documents."""
@@ -184,13 +222,16 @@ class Quickstart:
 """
 
 
-def _allennlp(*arguments: str, quiet: bool = False) -> None:
+def _allennlp(*arguments: str, quiet: bool = False, without_transformer: bool = False) -> None:
     """Run the `allennlp` command, with its progress bars and without its log."""
     command = [sys.executable, "-m", "declutr", *arguments]
     if not sys.stderr.isatty():
         command.append("--file-friendly-logging")
-    print(f"     $ allennlp {shlex.join(arguments)}", flush=True)
+    program = "declutr" if without_transformer else "allennlp"
+    print(f"     $ {program} {shlex.join(arguments)}", flush=True)
     environment = {**os.environ, "ALLENNLP_LOG_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
+    if without_transformer:
+        del environment["TRANSFORMER_MODEL"]
     output = subprocess.PIPE if quiet else None
     done = subprocess.run(command, env=environment, stderr=output, check=False, text=True)
     if done.returncode:

@@ -24,6 +24,7 @@ from declutr.archives import RUN
 from declutr.bridge.additions import differences, shown
 from declutr.bridge.component_names import short
 from declutr.bridge.own_names import as_before, spelt
+from declutr.runs.first_tables import use_first_table
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.files import write_whole
@@ -138,6 +139,7 @@ class RunFolder:
             files = texts.write(new, data, validation)
             written = {name.name for name in new.iterdir()} if new.exists() else set()
             self._set_paths(config, files, written)
+            use_first_table(config, new / files[0] if NAMES[0] in written else None)
             return self._prepared(params, new, written, force)
         finally:
             shutil.rmtree(new, ignore_errors=True)

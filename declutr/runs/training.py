@@ -63,7 +63,8 @@ def train(
         tuples or dicts of the columns of its reader, or a table (pandas, polars, datasets); classes
         may be named. Texts are kept in `output/texts`. By default, the path that the recipe has.
     model : the pretrained transformer, a folder or a name on the hub; by default the environment
-        variable `TRANSFORMER_MODEL`, or else the recipe's own.
+        variable `TRANSFORMER_MODEL`, or else the recipe's own. Recipes of static encoders begin
+        with a table of token vectors instead, by default one that is made of the training texts.
     recipe : the name of a recipe (`declutr recipes` lists them) or the path of a Jsonnet file.
     output : the folder of the run: checkpoints, metrics, `out.log`, and `model.tar.gz`.
     validation : validation data, like `data`; or the share of the data to hold out, such as 0.1.

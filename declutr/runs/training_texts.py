@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from declutr.bridge.component_names import short
+from declutr.corpus import SourceError
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
+from declutr.runs.pair_columns import columns_of, text_columns
 from declutr.runs.recipe_parameters import as_json
 from declutr.system.files import write_whole
 
@@ -48,7 +50,30 @@ class TextFiles:
     @functools.cached_property
     def _columns(self) -> list[str]:
         """The columns of a pair in the order of its tuple; none for a reader of texts."""
-        return _columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
+        return columns_of(self._reader) if self._kind == _READER_OF_PAIRS else []
+
+    @property
+    def texts_read(self) -> list[str]:
+        """The keys or columns of the texts of a record, in order."""
+        key = str(self._reader.get("text_key", "text"))
+        return text_columns(self._reader) if self._columns else [key]
+
+    def texts(self, path: Any) -> Iterator[str]:
+        """Yield the texts of files that are not blank; of pairs, those of both sides.
+
+        # Raises
+
+        `SourceError` : the files lack a column, or cannot be read.
+        `TypeError` : the reader takes no files of texts.
+        """
+        self._require_known("has no texts to make a first table of")
+        try:
+            for record in self._read(path):
+                found = (record[name] for name in self.texts_read)
+                yield from (text for text in found if isinstance(text, str) and text.strip())
+        except ValueError as error:
+            told = isinstance(error, SourceError)
+            raise error if told else SourceError(f"'{path}': {error}") from error
 
     def write(self, folder: Path, data: Any, validation: Any) -> tuple[Any, Any]:
         """Write what is in memory to files in a folder.
@@ -92,11 +117,7 @@ class TextFiles:
 
     def _rows(self, data: Any) -> Iterator[Record]:
         """Yield the records of texts or pairs in memory."""
-        if self._kind not in (*_READERS_OF_TEXTS, _READER_OF_PAIRS):
-            raise TypeError(
-                f"The reader '{self._kind}' of this recipe takes files, got "
-                f"{type(data).__name__}. Give the path of its file."
-            )
+        self._require_known(f"takes files, got {type(data).__name__}. Give the path of its file")
         if isinstance(data, (list, tuple)) and data and all(map(_names_a_file, data)):
             raise ValueError(
                 f"All {len(data)} texts name files, the first is {data[0]!r}. A string in a list "
@@ -104,6 +125,10 @@ class TextFiles:
             )
         for position, item in enumerate(_records(data)):
             yield self._pair(item, position) if self._columns else self._text(item, position)
+
+    def _require_known(self, otherwise: str) -> None:
+        if self._kind not in (*_READERS_OF_TEXTS, _READER_OF_PAIRS):
+            raise TypeError(f"The reader '{self._kind}' of this recipe {otherwise}.")
 
     def _text(self, item: Any, position: int) -> Record:
         key = str(self._reader.get("text_key", "text"))
@@ -206,26 +231,6 @@ def as_path(data: Any) -> str | list[str] | None:
         return os.fspath(data)
     paths = isinstance(data, (list, tuple)) and all(isinstance(one, os.PathLike) for one in data)
     return [os.fspath(one) for one in data] if paths and data else None
-
-
-def _columns_of(reader: Mapping[str, Any]) -> list[str]:
-    """Return the names of the columns that the reader "text_pairs" reads, each once, in order."""
-    inference = "nli" in (reader.get("format"), reader.get("labels"))
-    usual = ("premise", "hypothesis") if inference else ("anchor", "positive")
-    negative = reader.get("negative")
-    parts = [reader.get("anchor"), reader.get("positive")]
-    columns = [name if part is None else part for part, name in zip(parts, usual, strict=True)]
-    columns += negative if isinstance(negative, list) else [] if negative is None else [negative]
-    if inference or reader.get("labels"):
-        label = reader.get("label")
-        columns.append("label" if label is None else label)
-    numbers = [column for column in columns if not isinstance(column, str)]
-    if numbers:
-        raise ValueError(
-            f"The recipe's reader has columns by number, {numbers}, which only files have. Give a "
-            "path, or names as the keys of dataset_reader."
-        )
-    return list(dict.fromkeys(columns))
 
 
 def _names_a_file(item: Any) -> bool:

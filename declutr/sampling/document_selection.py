@@ -66,10 +66,12 @@ class DocumentSelection:
                 f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
             )
         rows = rows_where(lambda part: part >= used_from, lengths)
-        logger.info(
+        few = 2 * len(rows) < len(lengths)
+        logger.log(
+            logging.WARNING if few else logging.INFO,
             f"{source}: {len(lengths)} documents; {len(rows)} used, of which "
             f"{0 if self.short_documents == 'skip' else short} with shrunken spans; "
-            f"{len(lengths) - len(rows)} skipped ({count_where(is_blank, lengths)} blank)."
+            f"{len(lengths) - len(rows)} skipped ({count_where(is_blank, lengths)} blank).",
         )
         if not len(rows):
             raise UnusableDocuments(
@@ -77,7 +79,9 @@ class DocumentSelection:
                 f"{lengths.max(initial=0)} tokens, and at least {used_from} are needed "
                 f"(short_documents is '{self.short_documents}', min_document_len is "
                 f"{self.min_document_len}). Lower max_span_len, num_anchors or min_document_len, "
-                "or set short_documents to 'shrink'."
+                "or set short_documents to 'shrink' "
+                """(-o '{"dataset_reader.short_documents": "shrink"}'). For sentences, take a """
+                "recipe of sentences: declutr recipes."
             )
         return rows
 

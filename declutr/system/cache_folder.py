@@ -20,6 +20,9 @@ except ImportError:  # Windows has no such locks; there, open files cannot be re
 CACHE_VARIABLE = "DECLUTR_CACHE"
 """The environment variable that names the cache folder."""
 
+STATIC_TABLES = "static-tables"
+"""The folder, in the cache, of first tables of static encoders."""
+
 
 def default_cache_dir() -> Path:
     """Return the folder of files that can be recreated: `$DECLUTR_CACHE` or `~/.cache/declutr`."""

@@ -3,6 +3,7 @@
 import gzip
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -19,7 +20,9 @@ from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.environment import cache_entries
 from declutr.environment.cache_entries import Entry, entries, remove, remove_free_locks
 from declutr.inference.sources.word_vector_files import open_word_vectors
+from declutr.runs.first_tables import first_table
 from declutr.system import kernel_choices
+from tests.conftest import make_documents
 
 NAME = "0123456789abcdef" * 2
 
@@ -60,12 +63,16 @@ def full(cache: Path, tmp_path: Path) -> Path:
         file.write("ka 1 2\nlo 3 4\n")
     open_word_vectors(tmp_path / "vectors.gz", NAME)
     file_digests([tmp_path / "vectors.gz"], cache)
+    (tmp_path / "docs.txt").write_text("\n".join(make_documents(8, 200)))
+    first_table({"type": "declutr"}, str(tmp_path / "docs.txt"))
     kernel_choices.kept_seconds("nothing", lambda: {"plain": int, "quick": int})
     return cache
 
 
 def test_what_each_writer_leaves_is_recognised(full: Path) -> None:
+    (table,) = (full / "static-tables").glob("*[0-9a-f]")
     assert kinds(full) == {
+        f"static-tables/{table.name}": "static-table",
         NAME: "corpus",
         f"{NAME[::-1]}.partial": "unfinished",
         f"word-vectors/{NAME}-1": "word-vectors",
@@ -75,13 +82,14 @@ def test_what_each_writer_leaves_is_recognised(full: Path) -> None:
     assert set(kinds(full).values()) == set(cache_entries.KINDS)
     about = {entry.path.name: entry for entry in entries(full)}
     assert about[NAME].about == "wiki.txt and 1 more, 3 tokens"
+    assert re.fullmatch(r"/.*/docs.txt, \d+ vectors", about[table.name].about)
     assert about[NAME].size > 0 and abs(about[NAME].used - time.time()) < 60
 
 
 def test_all_of_it_can_be_removed_and_made_again(full: Path) -> None:
     assert set(removed(entries(full)).values()) == {None}
     remove_free_locks(full)
-    assert [path.name for path in full.rglob("*")] == ["word-vectors"]
+    assert {path.name for path in full.rglob("*")} == {"static-tables", "word-vectors"}
     write_store(full / NAME)
     assert TokenStore(full / NAME)[1].tolist() == [1]
 

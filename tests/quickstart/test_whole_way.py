@@ -1,11 +1,14 @@
 """Tests of the quickstart as `make train` runs it, on two small packages for one epoch."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from declutr.quickstart.static_encoder import QUERIES
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +45,20 @@ def test_the_quickstart_trains_embeds_and_reports(quickstart: tuple[Path, str]) 
     for part in ("before", "after", "validation loss", "span retrieval accuracy", "Next:"):
         assert part in output
     assert "TRANSFORMER_MODEL=distilroberta-base" in output
+    assert f"$ declutr train static_declutr {folder / 'train.txt'} -s {folder / 'static'}" in output
+    assert all(f'"{query}"' in output for query in QUERIES)
+    shares = re.findall(r"    (\w.*, .*\w) +([\d.]+)%   \([\d.]+% to [\d.]+%\)", output)
+    assert [name for name, _ in shares] == [
+        *("static encoder, first table", "static encoder, trained"),
+        *("transformer, untrained", "transformer, trained"),
+    ]
 
 
 def test_a_second_run_keeps_what_is_there(quickstart: tuple[Path, str]) -> None:
     folder, first = quickstart
     stamp = (folder / "model" / "model.tar.gz").stat().st_mtime_ns
     second = run(folder)
-    assert second.count("kept from an earlier run") == 4
+    assert second.count("kept from an earlier run") == 5
     assert (folder / "model" / "model.tar.gz").stat().st_mtime_ns == stamp
     numbers = [line for line in first.splitlines() if "validation loss" in line]
     assert numbers == [line for line in second.splitlines() if "validation loss" in line]

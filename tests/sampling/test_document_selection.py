@@ -35,16 +35,17 @@ def test_selects_documents_that_are_long_enough_and_logs_counts(lengths, policy,
     messages = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_selection, "_AT_ONCE", at_once)
-        patch.setattr(document_selection.logger, "info", lambda text, *a: messages.append(text % a))
+        patch.setattr(document_selection.logger, "log", lambda *given: messages.append(given))
         rows = DocumentSelection(policy, least).rows(lengths, SAMPLER, "it")
     assert rows.dtype == np.int32
     assert rows.tolist() == np.flatnonzero(lengths >= from_length).tolist()
     shrunken = int((lengths[rows] < 40).sum())
     left = len(lengths) - len(rows)
-    assert messages == [
+    told = (
         f"it: {len(lengths)} documents; {len(rows)} used, of which {shrunken} with shrunken spans; "
         f"{left} skipped ({int((lengths == 0).sum())} blank)."
-    ]
+    )
+    assert messages == [(30 if left > len(rows) else 20, told)]  # a warning, if most are left out
 
 
 def test_the_first_short_row_is_named_wherever_it_lies(monkeypatch):

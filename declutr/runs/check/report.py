@@ -28,6 +28,7 @@ from declutr.runs.check.memory import (
 )
 from declutr.runs.check.settings import walk_through
 from declutr.runs.check.sources import RecipeSources
+from declutr.runs.first_tables import use_first_table
 
 _OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
 
@@ -99,6 +100,8 @@ def check_recipe(
     `RecipeError` : the recipe or the overrides cannot be evaluated.
     """
     config, sources, changes, findings = configuration(recipe, overrides)
+    if with_data and config.get("train_data_path"):
+        use_first_table(config)
     walk = walk_through(config)
     settings = [
         SourcedSetting(one.path, one.value, _source(one.path, one.default_of, sources, changes))

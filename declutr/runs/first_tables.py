@@ -1,0 +1,152 @@
+"""The first table of a static encoder, made of the training texts where no other one is given.
+
+The recipes of static encoders have `FIRST_TABLE` as their `default_transformer`. Before a run
+begins, it is replaced by a folder in the cache, which is named by the digest of the texts: two runs
+on the same texts count them once, and a run whose table was pruned makes the same one again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from allennlp.common.checks import ConfigurationError
+
+from declutr.runs.training_texts import TextFiles
+from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir
+from declutr.system.files import locked, use_umask, write_whole
+
+FIRST_TABLE = f"{STATIC_TABLES}/first"
+"""The name that stands in a recipe for the first table of its training texts."""
+
+_LAYOUT = 1  # to be increased when the same texts give another table
+_MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
+
+
+def use_first_table(config: dict[str, Any], data: Any = None) -> bool:
+    """Replace `FIRST_TABLE` in the configuration of a run by the folder of a table, made if needed.
+
+    A table that an earlier start of the run made, and that was removed from the cache since, is
+    made again in its place.
+
+    # Parameters
+
+    config : the configuration, which is changed.
+    data : what to read the texts from; by default, the `train_data_path` of the configuration.
+
+    # Returns
+
+    Whether the configuration names such a table.
+
+    # Raises
+
+    `ConfigurationError` : there are no texts, too few, or others than the table was made of.
+    """
+    named = _named_table(config)
+    if named is None:
+        return False
+    data = config.get("train_data_path") if data is None else data
+    if named == FIRST_TABLE:
+        _replace(config, str(first_table(config.get("dataset_reader") or {}, data)))
+    elif not Path(named).is_dir():
+        made = first_table(config.get("dataset_reader") or {}, data, Path(named).parents[1])
+        if made.name != Path(named).name:
+            raise ConfigurationError(
+                f"The first table '{named}' of this run is gone, and the texts at '{data}' are no "
+                "longer those that it was made of. Begin anew, or put the texts back."
+            )
+    return True
+
+
+def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) -> Path:
+    """Return the folder of the table that `declutr static-vectors` makes of texts by default.
+
+    # Parameters
+
+    reader : the configuration of the dataset reader of the texts.
+    data : the path or paths of the texts.
+    cache : the cache folder; by default the usual one.
+    """
+    from declutr.corpus.documents import source_files
+    from declutr.corpus.file_digests import file_digests
+
+    if not data:
+        raise ConfigurationError(
+            "This recipe begins with a table of token vectors, which is made of the training "
+            "texts. Name them: declutr train RECIPE docs.txt -s output. Or set TRANSFORMER_MODEL "
+            "to a folder of `declutr static-vectors`."
+        )
+    cache = (cache or default_cache_dir()).absolute()
+    (cache / STATIC_TABLES).mkdir(parents=True, exist_ok=True)
+    files = source_files(data)
+    digests = file_digests(files, cache)
+    texts = TextFiles(reader)
+    key = json.dumps([_LAYOUT, texts.texts_read, [digests[file][0] for file in files]])
+    folder = cache / STATIC_TABLES / hashlib.sha256(key.encode()).hexdigest()[:32]
+    with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
+        if folder.is_dir():
+            print(f"First table: as before, from {folder}", file=sys.stderr)
+            with suppress(OSError):  # it may belong to somebody else
+                os.utime(folder)  # `declutr cache` tells when it was last used
+        else:
+            _make(folder, texts, data, files)
+    return folder
+
+
+def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
+    from declutr.archives.static_folder import write_static
+    from declutr.corpus import SourceError
+    from declutr.static_vectors.first_tables import table_of_texts
+    from declutr.static_vectors.progress import TextPasses
+
+    began = time.monotonic()
+    print("First table: token vectors from the co-occurrences of the texts", file=sys.stderr)
+    try:
+        table = table_of_texts(TextPasses(lambda: texts.texts(data)))
+    except SourceError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(
+            f"No first table can be made of the texts at '{data}'. {error} Or set "
+            "TRANSFORMER_MODEL to the folder of another table (declutr static-vectors)."
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder.parent) as beside:
+        write_static(table, Path(beside))
+        about = {"files": [str(file.absolute()) for file in files], "vectors": len(table.vectors)}
+        write_whole(Path(beside, "meta.json"), json.dumps(about) + "\n")
+        use_umask([Path(beside), *Path(beside).iterdir()])
+        os.replace(beside, folder)
+    rows, width = table.vectors.shape
+    spent = time.monotonic() - began
+    print(
+        f"First table: {rows:,} vectors of {width} numbers in {spent:.0f} s, kept in {folder}",
+        file=sys.stderr,
+    )
+
+
+def _named_table(value: Any) -> str | None:
+    """Return the first string of a configuration that names a first table, or `None`."""
+    if isinstance(value, str):
+        return value if value == FIRST_TABLE or _MADE.search(value) else None
+    inside: Iterable[Any] = value if isinstance(value, list) else ()
+    inside = value.values() if isinstance(value, dict) else inside
+    return next((found for one in inside if (found := _named_table(one)) is not None), None)
+
+
+def _replace(value: Any, folder: str) -> Any:
+    """Put the name of a folder in the place of `FIRST_TABLE`, also inside lists and objects."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            value[key] = _replace(one, folder)
+    elif isinstance(value, list):
+        value[:] = [_replace(one, folder) for one in value]
+    return folder if value == FIRST_TABLE else value

@@ -1,0 +1,167 @@
+"""The arguments that `train` takes beside AllenNLP's: training data, and the transformer.
+
+    declutr train simcse sentences.txt --transformer distilroberta-base -s output
+
+is `declutr train simcse -s output` with the variable `TRANSFORMER_MODEL` set to the name, and
+`-o '{"train_data_path": "sentences.txt"}'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from declutr.recipes.evaluation import TRANSFORMER
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to the parser of `train`. Data may also stand after options."""
+    for action in parser._actions:
+        if action.dest == "param_path":
+            action.metavar = "RECIPE"
+            action.help = "the name of a recipe (`declutr recipes` lists them), or a file"
+    about = "training texts, in place of the recipe's train_data_path: files, folders or globs"
+    parser.add_argument("data", metavar="DATA", nargs="*", help=about)
+    parser.add_argument(
+        "--transformer",
+        metavar="NAME",
+        help=f"the transformer to start from: a folder, or a name on the hub (${TRANSFORMER})",
+    )
+    known = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
+        # argparse takes all positional arguments from before the first option.
+        found, others = known(args, namespace)
+        found.data = [*found.data, *(one for one in others if not one.startswith("-"))]
+        return found, [one for one in others if one.startswith("-")]
+
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+@contextmanager
+def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
+    """Express the arguments by those of AllenNLP, within this context.
+
+    With data as arguments, the log goes to the file `out.log` of the run alone, unless
+    `ALLENNLP_LOG_LEVEL` or `ALLENNLP_DEBUG` is set.
+
+    # Parameters
+
+    args : the parsed arguments of `train`; `overrides` is changed.
+
+    # Raises
+
+    `ConfigurationError` : data is given twice, or the recipe does not take the transformer.
+    """
+    data = getattr(args, "data", None)
+    with _transformer(args, getattr(args, "transformer", None)):
+        if not data:
+            yield
+            return
+        args.overrides = _with_data(args.overrides, data)
+        with _quiet(), _told_what_for(args.param_path):
+            yield
+    if not args.dry_run:
+        print(_what_next(args.serialization_dir, data))
+
+
+@contextmanager
+def _transformer(args: argparse.Namespace, name: str | None) -> Iterator[None]:
+    """Set `TRANSFORMER_MODEL` within this context, if a transformer is given."""
+    if name is None:
+        yield
+        return
+    before = os.environ.get(TRANSFORMER)
+    os.environ[TRANSFORMER] = name
+    try:
+        _require_transformer(args, name)
+        yield
+    finally:
+        os.environ.pop(TRANSFORMER)
+        os.environ.update({} if before is None else {TRANSFORMER: before})
+
+
+@contextmanager
+def _told_what_for(recipe: str) -> Iterator[None]:
+    """Let an error of data within this context say which data the recipe is for."""
+    from declutr.corpus import SourceError
+    from declutr.recipes.purposes import purposes
+
+    try:
+        yield
+    except SourceError as error:
+        names = (recipe, Path(recipe).stem)
+        for name, have, _ in purposes():
+            if name in names or name.rpartition("/")[2] in names:
+                raise SourceError(f"{error} The recipe {name} is for: {have}.") from error
+        raise
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Show no more than warnings within this context, if the environment does not ask for more."""
+    from declutr.runs.process_state import logging_to_file
+
+    if any(os.environ.get(name) for name in ("ALLENNLP_LOG_LEVEL", "ALLENNLP_DEBUG")):
+        yield
+        return
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.WARNING)
+    try:
+        with logging_to_file():
+            yield
+    finally:
+        root.setLevel(level)
+
+
+def _what_next(folder: str, data: list[str]) -> str:
+    """Return what can be done with a trained encoder; nothing for other models."""
+    from declutr.bridge.component_names import short
+    from declutr.system.files import json_object
+
+    config = json_object(Path(folder, "config.json"))
+    if short((config.get("model") or {}).get("type")) != "declutr":
+        return f"Trained: {folder}"
+    files = shlex.join(data)
+    return f"""Trained: {folder}. For example:
+  declutr index {shlex.quote(folder)} {files} -o index
+  declutr search index "..."
+  declutr embed {shlex.quote(folder)} {files} -o embeddings"""
+
+
+def _with_data(overrides: str, data: list[str]) -> str:
+    """Return overrides with `train_data_path`."""
+    from allennlp.common.checks import ConfigurationError
+    from allennlp.common.params import parse_overrides
+
+    changes = parse_overrides(overrides)
+    if isinstance(changes, dict) and "train_data_path" in changes:
+        raise ConfigurationError(
+            f"Training data is given twice: {', '.join(data)}, and train_data_path in -o "
+            f"({changes['train_data_path']}). Leave one out."
+        )
+    return json.dumps({**changes, "train_data_path": data[0] if len(data) == 1 else data})
+
+
+def _require_transformer(args: argparse.Namespace, transformer: str) -> None:
+    """Raise if a recipe does not depend on the variable of the transformer."""
+    from allennlp.common import Params
+    from allennlp.common.checks import ConfigurationError
+
+    from declutr.runs.recipe_parameters import strings_in
+
+    config = Params.from_file(args.param_path, args.overrides).params
+    if not any(transformer in text for text in strings_in(config)):
+        raise ConfigurationError(
+            f"'{args.param_path}' does not take its transformer from {TRANSFORMER}, so that "
+            f"--transformer {transformer} would have no effect. Leave it out, or name the "
+            "transformer by its key with -o."
+        )
