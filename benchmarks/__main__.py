@@ -18,6 +18,7 @@ BENCHMARKS = {
     "objectives": "what each objective costs by itself: time, memory, batch size",
     "reclaim": "RECLAIM beside a task: time, memory, size of its banks",
     "reclaim_tasks": "accuracy with and without RECLAIM on real tasks (needs data)",
+    "study": "what training gains over its start: the grid of docs/RESULTS.md (needs data)",
     "real_text": "what objectives make of one encoder on real text (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",

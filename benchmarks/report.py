@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ _NOT_MEASURED = """## Not measured yet
 These tables need a GPU and `python -m benchmarks gpu`:
 """
 
-_COLOURS = (
+COLOURS = (
     *("#9aa5b1", "#c9b37e", "#7d9fc4", "#1f4e79", "#7a5195"),
     *("#4f9d8f", "#b0563b", "#5b5b5b", "#d08fb0", "#3c6e3c"),
 )
@@ -154,6 +155,20 @@ def draw(plot: Plot, rows: Sequence[Row], file: Path) -> None:
     Raises:
         ModuleNotFoundError: without matplotlib.
     """
+    drawn = [row for row in rows if _is_number(row[plot.y])]
+    bars = len(drawn) if plot.kind == "bars" else 0
+    height = max(3.6, 0.9 + 0.2 * bars)  # names of many bars want room
+    with picture(plot.title, file, height) as axes:
+        (_draw_bars if plot.kind == "bars" else _draw_lines)(axes, plot, drawn)
+
+
+@contextmanager
+def picture(title: str, file: Path, height: float) -> Iterator[Any]:
+    """Yield axes to draw on, in the style of all pictures; at the end, they are written as SVG.
+
+    Raises:
+        ModuleNotFoundError: without matplotlib.
+    """
     try:
         import matplotlib
     except ModuleNotFoundError as error:
@@ -165,19 +180,16 @@ def draw(plot: Plot, rows: Sequence[Row], file: Path) -> None:
     from matplotlib import pyplot
 
     options: Any = {
-        "svg.hashsalt": plot.file,  # the same picture from the same numbers
+        "svg.hashsalt": file.stem,  # the same picture from the same numbers
         "svg.fonttype": "none",
         "font.size": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
     with pyplot.rc_context(options):
-        drawn = [row for row in rows if _is_number(row[plot.y])]
-        bars = len(drawn) if plot.kind == "bars" else 0
-        height = max(3.6, 0.9 + 0.2 * bars)  # names of many bars want room
         figure, axes = pyplot.subplots(figsize=(7.2, height), layout="constrained")
-        (_draw_bars if plot.kind == "bars" else _draw_lines)(axes, plot, drawn)
-        axes.set_title(plot.title, loc="left", fontweight="bold")
+        yield axes
+        axes.set_title(title, loc="left", fontweight="bold")
         figure.savefig(file, metadata={"Date": None})
         pyplot.close(figure)
 
@@ -196,7 +208,7 @@ def _draw_bars(axes: Any, plot: Plot, rows: Sequence[Row]) -> None:
                 continue
             value = values[group, name]
             at = place + (number - (len(series) - 1) / 2) * width
-            colour = _COLOURS[number % len(_COLOURS)] if plot.series else _COLOURS[3]
+            colour = COLOURS[number % len(COLOURS)] if plot.series else COLOURS[3]
             label = str(name) if plot.series and place == _first(groups, values, name) else None
             axes.barh(at, value, 0.9 * width, color=colour, label=label)
             base = values.get((group, plot.baseline) if plot.series else (plot.baseline, None))
@@ -227,7 +239,7 @@ def _draw_lines(axes: Any, plot: Plot, rows: Sequence[Row]) -> None:
             if plot.series is None or row[plot.series] == name
         )
         xs, ys = zip(*points, strict=True)
-        colour = _COLOURS[(number + 3) % len(_COLOURS)]
+        colour = COLOURS[(number + 3) % len(COLOURS)]
         axes.plot(xs, ys, "o-", color=colour, label=None if name is None else str(name))
         for x, y in points:
             axes.annotate(

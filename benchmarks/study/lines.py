@@ -1,0 +1,66 @@
+"""The finished runs: one line of JSON each, in a file a part, which the repository keeps."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.memory import ROOT
+from benchmarks.study.grid import Entry
+
+FOLDER = ROOT / "benchmarks" / "study" / "runs"
+
+Line = dict[str, Any]
+"""A finished run: its entry, and what it gave."""
+
+_HUNDREDTHS = 100  # bootstrap samples are kept to two decimals
+
+
+def read_lines(folder: Path, part: str) -> list[Line]:
+    """Return the finished runs of a part; a line that was not written to its end is none."""
+    file = folder / f"{part}.jsonl"
+    found = []
+    for text in file.read_text(encoding="utf-8").split("\n") if file.exists() else []:
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        found.append(line)
+    return found
+
+
+def append(folder: Path, line: Line) -> None:
+    """Add a finished run, in one write, so that lines of several processes do not mix."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{line['part']}.jsonl"
+    whole = not file.exists() or not file.stat().st_size or file.read_bytes().endswith(b"\n")
+    text = ("" if whole else "\n") + json.dumps(line, ensure_ascii=False) + "\n"
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(opened, text.encode())
+    finally:
+        os.close(opened)
+
+
+def line_of(entry: Entry, lines: Sequence[Line]) -> Line | None:
+    """Return the finished run of an entry: the last one with all that the entry says."""
+    matching = (line for line in reversed(lines) if entry.items() <= line.items())
+    return next(matching, None)
+
+
+def packed(samples: np.ndarray) -> str:
+    """Return scores on bootstrap samples `(B,)`, in percent, as text of 2.7 characters each."""
+    whole = np.where(np.isnan(samples), -(2**15), np.round(_HUNDREDTHS * samples))
+    return base64.b64encode(whole.astype("<i2").tobytes()).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """Return what `packed` was given, to two decimals."""
+    whole = np.frombuffer(base64.b64decode(text), dtype="<i2").astype(float)
+    return np.where(whole == -(2**15), np.nan, whole / _HUNDREDTHS)

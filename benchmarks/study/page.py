@@ -1,0 +1,98 @@
+"""Makes `docs/RESULTS.md` and its pictures from the finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory import ROOT
+from benchmarks.report import table
+from benchmarks.study.grid import entries
+from benchmarks.study.lines import Line, read_lines
+from benchmarks.study.pictures import draw_gains, gains
+from benchmarks.study.tables import Group, groups, table_rows
+
+TEXT = ROOT / "benchmarks" / "study" / "text"
+"""What is said about each part, written by hand: `PART.md`, and `introduction.md`."""
+
+_TITLE = """# Results
+
+*For those who ask whether it works: what does training gain over its start, and how sure is that?*
+"""
+
+
+def write_page(
+    grid: Mapping[str, Any], runs: Path, output: Path, pictures: bool = True, text: Path = TEXT
+) -> Path:
+    """Write the page and its pictures; returns the file.
+
+    Args:
+        grid: of the study.
+        runs: the folder of finished runs.
+        output: the folder of the page; pictures come into `results` there.
+        pictures: whether to draw them, which needs matplotlib.
+        text: the folder of what is said about the parts.
+    """
+    paragraphs = [_TITLE, _said(text, "introduction")]
+    missing: dict[str, int] = {}
+    for part in grid["parts"]:
+        wanted, lines = entries(grid, part), read_lines(runs, part)
+        found = groups(wanted, lines)
+        if count := len(wanted) - sum(len(group.lines) for group in found):
+            missing[part] = count
+        if found:
+            folder = output / "results" if pictures else None
+            paragraphs += _section(grid["parts"][part], part, found, _said(text, part), folder)
+    if missing:
+        paragraphs.append(_not_run(grid, missing))
+    file = output / "RESULTS.md"
+    output.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(filter(None, paragraphs)), encoding="utf-8")
+    return file
+
+
+def _section(
+    part: Mapping[str, Any], name: str, found: Sequence[Group], said: str, folder: Path | None
+) -> Iterator[str]:
+    yield f"## {part['title']}\n"
+    yield said
+    drawn = gains(found, part["tasks"])
+    if folder is not None and drawn:
+        folder.mkdir(parents=True, exist_ok=True)
+        draw_gains(drawn, part["title"], folder / f"{name}.svg")
+        yield f"![{part['title']}: gains over the start](results/{name}.svg)\n"
+    for corpus in dict.fromkeys(group.corpus for group in found):
+        yield f"### On `{corpus}`\n"
+        yield table(table_rows(found, corpus, part["tasks"]))
+    lines = [line for group in found for line in group.lines]
+    yield f"<sub>{_provenance(name, lines)}</sub>\n"
+
+
+def _provenance(part: str, lines: Sequence[Line]) -> str:
+    """Return the command, the dates, the releases and the machines of runs."""
+    command = f"python -m benchmarks study --part {part} --corpus FOLDER --data FOLDER"
+    days = sorted({line["date"][:10] for line in lines})
+    releases = ", ".join(sorted({line["release"] for line in lines}))
+    machines = sorted({_machine(line["machine"]) for line in lines})
+    dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"`{command}`, {len(lines)} runs, {dates}, declutr {releases}; {'; '.join(machines)}"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    device = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} thread(s)"
+    return f"{device}, python {machine['python']}, torch {machine['torch']}"
+
+
+def _not_run(grid: Mapping[str, Any], missing: Mapping[str, int]) -> str:
+    lines = ["## Runs that are not finished\n", "`python -m benchmarks study --list` names them.\n"]
+    rows = [
+        {"part": f"`{part}`", "about": grid["parts"][part]["title"], "runs": str(count)}
+        for part, count in missing.items()
+    ]
+    return "\n".join([*lines, table(rows)])
+
+
+def _said(folder: Path, name: str) -> str:
+    file = folder / f"{name}.md"
+    return file.read_text(encoding="utf-8") if file.exists() else ""

@@ -1,0 +1,133 @@
+"""`python -m benchmarks study`: a killed grid goes on to the same page; gains have intervals."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import study
+from benchmarks.study import grid, lines, running, scoring, starts, tables
+from declutr.recipes import recipe_path
+from declutr.runs.recipe_parameters import recipe_parameters
+from declutr.static_vectors.first_tables import table_of_texts
+
+GRID = """
+local trained(name) = { name: name, recipe: "static_declutr", keys: { temperature: 0.2 } };
+{
+  starts: { words: { kind: "texts" } },
+  parts: { one: { title: "One", tasks: ["STS12"], blocks: [
+    { corpora: ["docs"], starts: ["words"], rows: [{ name: "start", recipe: null, keys: {} }],
+      seeds: [0] },
+    { corpora: ["docs"], starts: ["words"], rows: [trained("a"), trained("b")], seeds: [1, 2] },
+  ] } },
+}
+"""
+
+
+def arguments(folder: Path, *options: str) -> Any:
+    (folder / "grid.jsonnet").write_text(GRID)
+    given = ["--grid", str(folder / "grid.jsonnet"), "--runs", str(folder / "runs"), "--no-plots"]
+    given += ["--corpus", "c", "--data", "d", "--work", str(folder), "--output", str(folder)]
+    ((_, args),) = command.parse(["study", *given, *options])
+    return args
+
+
+def outcome(entry: grid.Entry, *_: Any) -> lines.Line:
+    """What a run that never ran would give."""
+    value = 50.0 + 2 * entry["seed"] + (entry["row"] == "b")
+    samples = lines.packed(value + np.linspace(-1, 1, 20))
+    machine = {"cpu": "a processor", "threads": 1, "python": "3", "torch": "2"}
+    found = {"scores": {"STS12": {"all Spearman": value}}, "samples": {"STS12": samples}}
+    about = {"processor_seconds": 3.0, "release": "2", "date": "2030-01-01", "machine": machine}
+    return {**entry, **found, **about}
+
+
+def page(folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int) -> str:
+    """Run the grid, killed after so many runs and in the middle of a line, and write the page."""
+    folder.mkdir()
+    done = []
+
+    def killed(entry: grid.Entry, *rest: Any) -> lines.Line:
+        if len(done) == stop_after:
+            raise KeyboardInterrupt
+        done.append(entry)
+        return outcome(entry)
+
+    monkeypatch.setattr(running, "outcome", killed)
+    if stop_after < 5:
+        with pytest.raises(KeyboardInterrupt):
+            study.run(arguments(folder))
+        with (folder / "runs" / "one.jsonl").open("a") as file:
+            file.write('{"part": "one", "cor')
+        monkeypatch.setattr(running, "outcome", outcome)
+    study.run(arguments(folder))
+    study.run(arguments(folder, "--page"))
+    return (folder / "RESULTS.md").read_text()
+
+
+def test_a_killed_grid_goes_on_to_the_same_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    whole = page(tmp_path / "whole", monkeypatch, stop_after=9)
+    assert page(tmp_path / "killed", monkeypatch, stop_after=3) == whole
+    assert "| words | b | 2 | 54.0 +4.0 [-8.7, +16.7] | 3 |" in whole  # of two seeds
+    assert "not finished" not in whole and "5 runs" in whole
+    file = tmp_path / "whole" / "runs" / "one.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    capsys.readouterr()
+    study.run(arguments(tmp_path / "whole", "--list"))
+    assert capsys.readouterr().out == "one | docs | words | b | seed 2\n1 runs are missing.\n"
+
+
+def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
+    (tmp_path / "grid.jsonnet").write_text(GRID)
+    every = grid.entries(grid.read_grid(tmp_path / "grid.jsonnet"), "one")
+    parts = [study._missing(every, arguments(tmp_path, "--share", f"{i}/2")) for i in (1, 2)]
+    assert [len(part) for part in parts] == [3, 2]
+    assert sorted(map(str, parts[0] + parts[1])) == sorted(map(str, every))
+
+
+def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no part 'statc'"):
+        study.run(arguments(tmp_path, "--part", "statc"))
+
+
+def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    study.run(arguments(tmp_path))
+    assert "5 runs left out, which need the texts docs: docs.txt in --corpus." in (
+        capsys.readouterr().out
+    )
+
+
+def test_settings_of_the_study_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSFORMER_MODEL", "m")
+    found = grid.read_grid()
+    every = [entry for part in found["parts"] for entry in grid.entries(found, part)]
+    for recipe in {entry["settings"]["recipe"] for entry in every} - {None}:
+        assert recipe_path(recipe).exists()
+    static = (e["settings"] for e in every if e["part"] == "static")
+    keys = next(s["keys"] for s in static if s["recipe"])
+    with_keys, without = (recipe_parameters("static_declutr", "m", k, None) for k in (keys, {}))
+    assert with_keys.as_dict(quiet=True) == without.as_dict(quiet=True)
+
+
+def test_samples_are_kept_to_hundredths() -> None:
+    kept = lines.unpacked(lines.packed(np.array([12.345, -3.0, np.nan, 100.0])))
+    np.testing.assert_allclose(kept, [12.34, -3.0, np.nan, 100.0], atol=0.006)
+
+
+def test_the_start_is_that_of_the_command(tmp_path: Path) -> None:
+    texts = [
+        f"the {a} sees one {b} and the {b} a {a}" for a in ["cat", "dog", "cow"] for b in "xyz"
+    ]
+    (tmp_path / "train.txt").write_text("\n".join(texts) + "\n")
+    spec = {"kind": "texts", "unit": True, "sif": 1e-3, "components": 0, "vocabulary": 100}
+    place = starts.place_of({**spec, "dimension": 4}, 0, tmp_path / "train.txt", {})
+    from declutr.archives.static_folder import read_static
+
+    expected = table_of_texts(lambda: texts, vocabulary=100, dimension=4)
+    np.testing.assert_allclose(read_static(Path(place)).vectors, expected.vectors, atol=1e-6)
+    assert scoring._ranked_by_bm25(["cow"], ["a cat", "a cow"], 2).tolist() == [[1, -1]]
+    assert tables.Gain(1.0, 0.2, 1.8).certain
