@@ -59,10 +59,11 @@ def run_alone(arguments: Sequence[str]) -> bool:
 
 def _set_up_logging() -> None:
     """Log as the command `allennlp` does, by the same environment variables."""
-    level = logging.getLevelNamesMapping().get(os.environ.get("ALLENNLP_LOG_LEVEL", "INFO"))
+    level = logging.getLevelName(os.environ.get("ALLENNLP_LOG_LEVEL", "INFO"))
     if os.environ.get("ALLENNLP_DEBUG"):
         level = logging.DEBUG
-    logging.basicConfig(format=_FORMAT, level=logging.INFO if level is None else level)
+    # Of a name that is no level, `getLevelName` returns a string.
+    logging.basicConfig(format=_FORMAT, level=level if isinstance(level, int) else logging.INFO)
     logging.getLogger("filelock").setLevel(logging.WARNING)
 
 
