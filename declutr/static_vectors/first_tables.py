@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from declutr.static_vectors.weighting import (
 )
 
 _TEXTS = 512  # that are tokenised together
+_UNUSED = re.compile(r"\[unused\d+\]")  # places that BERT's vocabularies keep free
 
 
 def random_table(tokenizer: str, dimension: int, seed: int = 0) -> StaticTable:
@@ -130,7 +132,8 @@ def table_of_encoder(
     """Distil a sentence encoder: its embedding of every token alone, PCA, and Zipf weights.
 
     This is the method of model2vec (Tulkens & van Dongen, 2024), which takes the order of tokens in
-    the vocabulary for their order by frequency.
+    the vocabulary for their order by frequency. Tokens that texts do not contain, special ones and
+    BERT's `[unused0]` and so on, have no rank and the vector 0.
 
     # Parameters
 
@@ -138,12 +141,13 @@ def table_of_encoder(
     tokenizer : the content of the encoder's `tokenizer.json`.
     dimension : the number of principal components; `None` keeps all.
     """
-    rows = _rows(tokenizer)
-    vectors = embed([np.array([token]) for token in range(rows)])
+    of_texts = _ids_of_texts(tokenizer)
+    vectors = embed([np.array([token]) for token in of_texts])
     if dimension is not None:
         vectors = principal_components(vectors, min(dimension, vectors.shape[1]))
-    weights = zipf_weights(rows)[:, None].astype(np.float32)
-    return StaticTable(tokenizer, vectors.astype(np.float32) * weights)
+    table = np.zeros((_rows(tokenizer), vectors.shape[1]), dtype=np.float32)
+    table[of_texts] = vectors * zipf_weights(len(of_texts))[:, None]
+    return StaticTable(tokenizer, table)
 
 
 def token_ids(tokenizer: str, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -166,3 +170,16 @@ def token_ids(tokenizer: str, texts: Iterable[str]) -> Iterator[np.ndarray]:
 def _rows(tokenizer: str) -> int:
     """Return the number of rows that a table needs: one more than the highest token id."""
     return max(loaded_tokenizer(tokenizer).get_vocab().values(), default=-1) + 1
+
+
+def _ids_of_texts(tokenizer: str) -> list[int]:
+    """Return the ids of the tokens that texts can contain, in order."""
+    loaded = loaded_tokenizer(tokenizer)
+    special = {
+        number for number, token in loaded.get_added_tokens_decoder().items() if token.special
+    }
+    return sorted(
+        number
+        for token, number in loaded.get_vocab().items()
+        if number not in special and not _UNUSED.fullmatch(token)
+    )
