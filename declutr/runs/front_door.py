@@ -16,7 +16,9 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from declutr.bridge.component_names import short
 from declutr.recipes.evaluation import TRANSFORMER
 
 
@@ -98,17 +100,27 @@ def _quiet() -> Iterator[None]:
 
 def _what_next(folder: str, data: list[str]) -> str:
     """Return what can be done with a trained encoder; nothing for other models."""
-    from declutr.bridge.component_names import short
     from declutr.system.files import json_object
 
     config = json_object(Path(folder, "config.json"))
     if short((config.get("model") or {}).get("type")) != "declutr":
         return f"Trained: {folder}"
-    files = shlex.join(data)
+    files = shlex.join(data) + _text_key(config.get("dataset_reader") or {})
     return f"""Trained: {folder}. For example:
   declutr index {shlex.quote(folder)} {files} -o index
   declutr search index "..."
   declutr embed {shlex.quote(folder)} {files} -o embeddings"""
+
+
+def _text_key(reader: dict[str, Any]) -> str:
+    """Return the option of commands for the column of texts that a run has read, if needed."""
+    from declutr.runs.training_texts import TextFiles
+
+    try:
+        key = TextFiles(reader).texts_read[0]
+    except ValueError:  # columns by number
+        return ""
+    return "" if key == "text" else f" --text-key {shlex.quote(key)}"
 
 
 def _with_data(overrides: str, data: list[str]) -> str:

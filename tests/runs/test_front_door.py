@@ -34,6 +34,25 @@ def test_data_becomes_the_training_path(data_first: bool, capsys: Any) -> None:
     assert capsys.readouterr().out == "Trained: out\n"
 
 
+@pytest.mark.parametrize(
+    ("reader", "option"),
+    [
+        ({"type": "declutr"}, ""),
+        ({"type": "declutr", "text_key": "the body"}, " --text-key 'the body'"),
+        ({"type": "text_pairs"}, " --text-key anchor"),
+        ({"type": "text_pairs", "anchor": 0, "positive": 1}, ""),
+    ],
+)
+def test_commands_that_it_names_read_the_same_column(
+    reader: dict[str, Any], option: str, tmp_path: Path, capsys: Any
+) -> None:
+    written = json.dumps({"model": {"type": "declutr"}, "dataset_reader": reader})
+    (tmp_path / "config.json").write_text(written)
+    with arguments_of_allennlp(parsed("simcse", "a.csv", "-s", str(tmp_path))):
+        pass
+    assert f"declutr index {tmp_path} a.csv{option} -o index" in capsys.readouterr().out
+
+
 def test_without_them_nothing_changes(capsys: Any) -> None:
     args = parsed("simcse", "-s", "out", "--recover")
     with arguments_of_allennlp(args):
