@@ -46,7 +46,7 @@ test: install  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
 test-fast: install  ## run the tests that start no process and train nothing, in about two minutes
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" $(TESTS)
 
 test-long: install  ## run the tests marked `long`, which repeat on more cases what others show
 	$(BIN)/python -m pytest -n $(WORKERS) -m long $(TESTS)

@@ -116,6 +116,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPE_FILES, ids=name_of)
 def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
     config = data.small(recipe)

@@ -60,10 +60,10 @@ on, and has a table and a picture of dimension against quality."""
         add("--device", help="cpu or cuda; by default a GPU if there is one")
         about = "score the leading 16, 32, ... dimensions of each encoder too, as 16,32"
         add("--dimensions", metavar="N,N,...", help=about)
-        add("--batch-size", type=int, default=64, help="sentences a batch")
+        add("--batch-size", type=int, default=64, help="sentences a batch (default 64)")
         add("--max-length", type=int, help="tokens a sentence, for transformers")
-        add("--seed", type=int, default=1111, help="of classifiers")
-        about = "bootstrap samples of each interval; 0 for no intervals"
+        add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
+        about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
         add("--resamples", type=int, default=1000, metavar="N", help=about)
         store_options.add_arguments(parser)
         add("--overwrite", action="store_true", help="replace results that were made otherwise")

@@ -31,7 +31,7 @@ the tasks that all have. With one folder, it writes its report again, with other
         add("folders", metavar="FOLDER", nargs="+", help="results of evaluate-embeddings")
         add("-o", "--output", metavar="FOLDER", required=True, help="where the report goes")
         add("--by", metavar="SCORE", default="", help="the score to order encoders by")
-        about = "bootstrap samples of differences; 0 for no tests"
+        about = "bootstrap samples of differences (default 1000); 0 for no tests"
         add("--resamples", type=int, default=1000, metavar="N", help=about)
         add_report_options(parser)
 

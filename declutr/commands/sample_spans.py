@@ -36,9 +36,9 @@ class SampleSpans(Command):
         add("param_path", help="a training recipe with a declutr dataset reader")
         add("--data", help="documents; by default the recipe's train_data_path")
         add("-o", "--overrides", default="", help="a JSON structure that overrides the recipe")
-        add("--documents", type=int, default=2, help="how many")
-        add("--epoch", type=int, default=0, help="of this epoch")
-        add("--width", type=int, default=100, help="of the text")
+        add("--documents", type=int, default=2, help="how many (default 2)")
+        add("--epoch", type=int, default=0, help="of this epoch (default 0)")
+        add("--width", type=int, default=100, help="of the text (default 100)")
 
     def needs_allennlp(self, args: argparse.Namespace) -> bool:
         return True

@@ -105,6 +105,7 @@ class TestMining:
         mined = mine_negatives(pairs, candidates, Choice(pool=1))
         assert list(mined) == [["cat of the neighbours"]] * 80
 
+    @pytest.mark.slow
     def test_blocks_processes_and_starts_do_not_matter(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -296,6 +296,7 @@ def test_parameters_are_counted_as_they_were_stored(checkpoint: Path, options: s
     assert encoder.describe()["parameters"] == expected > 0
 
 
+@pytest.mark.slow
 def test_trained_archives(trained: Path, texts: list[str]) -> None:
     expected = Encoder(trained, cuda_device=-1, dtype="float32")(texts)
     tar = trained / "model.tar.gz"
@@ -353,6 +354,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_of_another_kind_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(DeCLUTR, "embedding_dim")
     with pytest.raises(EncoderError, match="holds a DeCLUTR, which gives no embeddings"):

@@ -36,6 +36,7 @@ def checked(name: str, data: RecipeData, folder: Path, **changes: Any) -> Report
     return check_recipe(file, json.dumps(changes))
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_the_recipes() -> None:
     for name in recipe_names():
         config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
