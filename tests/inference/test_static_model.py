@@ -114,9 +114,8 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         if whiten:
             whitening.save(trained)
         size = 1 if whiten else 9
-        exported = export_model(
-            trained, tmp_path / str(whiten), normalize=whiten, truncate_dim=size
-        )
+        settings = {"normalize": whiten, "truncate_dim": size}
+        exported = export_model(trained, tmp_path / str(whiten), **settings)
         found = exported.comparison
         assert not found.failed and {"declutr.Encoder"} <= found.differences.keys()
         assert len(found.differences) + len(found.not_compared) == 3
@@ -125,7 +124,7 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         own = Encoder(exported.folder)(TEXTS)
         expected = Encoder(trained, normalize=whiten or None, truncate_dim=size)(TEXTS)
         assert np.allclose(own[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-5)
-        small = export_model(trained, tmp_path / f"{whiten} int8", normalize=whiten, dtype="int8")
+        small = export_model(trained, tmp_path / f"{whiten} int8", dtype="int8", **settings)
         assert any("rounded to int8" in note for note in small.notes)
         assert small.comparison.differences.keys() == {"declutr.Encoder"}
         assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
