@@ -54,6 +54,9 @@ def test_contradictions_and_wrong_data_are_told(tmp_path: Path) -> None:
     twice = parsed("simcse", "a.txt", "-s", "out", "-o", '{"train_data_path": "b.txt"}')
     with pytest.raises(ConfigurationError, match=r"twice: a.txt, and .* \(b.txt\). Leave one out"):
         arguments_of_allennlp(twice).__enter__()
+    removed = parsed("simcse", "out/*.txt", "-s", "out", "--force")
+    with pytest.raises(ConfigurationError, match=r"--force would remove 'out/\*.txt', which lies"):
+        arguments_of_allennlp(removed).__enter__()
     (tmp_path / "own.jsonnet").write_text('{"model": {"type": "bag"}}')
     unused = parsed(str(tmp_path / "own.jsonnet"), "-s", "out", "--transformer", "mine")
     with pytest.raises(ConfigurationError, match="--transformer mine would have no effect"):
