@@ -1,6 +1,7 @@
 """Tests of the files of static encoders, and of the token ids of texts."""
 
 import json
+import pickle
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tokenizers import AddedToken
 
 from declutr.archives.static_folder import (
     SHAPE,
@@ -125,8 +127,17 @@ def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
     whole = loaded_tokenizer(TOKENIZER)
     expected = [whole.encode(text, add_special_tokens=False).ids for text in texts]
     assert listed(ids, texts) == expected == listed(ids, texts)
-    forgetful = WordIds(loaded_tokenizer(TOKENIZER), most=3)
+    forgetful = pickle.loads(pickle.dumps(WordIds(loaded_tokenizer(TOKENIZER), most=3)))
     assert [listed(forgetful, [text])[0] for text in texts] == expected
+
+
+@pytest.mark.parametrize("added", ["a\u0000", "e\u0301", "\u200bo", "A_"])
+def test_added_tokens_are_found_inside_of_words(added: str) -> None:
+    tokenizer = loaded_tokenizer(TOKENIZER)
+    tokenizer.add_tokens([AddedToken(added, normalized=True)])
+    ids, texts = WordIds(tokenizer), ["kalo, mitu. resa nove", "sano a_ pidu_"]
+    assert ids.by_words
+    assert listed(ids, texts) == [e.ids for e in tokenizer.encode_batch(texts)]
 
 
 def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:
