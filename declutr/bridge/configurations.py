@@ -152,9 +152,10 @@ def first_tables(module: ModuleType) -> bool:
 
     See `declutr.runs.first_tables`. Can be removed when AllenNLP has a step before a run begins.
     """
+    run = "train_model" if hasattr(module, "train_model") else "find_learning_rate_model"
 
-    @replaces(module)
-    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module, run)
+    def of_own_texts(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         if STATIC_TABLES in str(params.params):
             params = params.duplicate()
             importlib.import_module(FIRST_TABLES).use_first_table(params.params)

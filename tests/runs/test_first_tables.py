@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from allennlp.commands.find_learning_rate import find_learning_rate_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
@@ -91,6 +92,12 @@ def test_missing_and_few_texts_are_told(texts: Path) -> None:
 def test_recipes_of_static_encoders_name_it(texts: Path) -> None:
     params = Params.from_file(recipe_path("static_declutr")).params
     assert params["model"]["text_field_embedder"]["model_name"] == FIRST_TABLE
+
+
+def test_rates_are_sought_with_it(texts: Path, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ConfigurationError, match="already exists"):
+        find_learning_rate_model(Params(config(texts)), str(tmp_path))
+    assert "First table" in capsys.readouterr().err
 
 
 @pytest.mark.slow
