@@ -50,7 +50,13 @@ def read_weights(file: Path) -> tuple[np.ndarray, np.ndarray | None]:
                 "anew."
             )
         table = table.astype(np.float32) * tensors["weights"].astype(np.float32)[:, None]
-    return table, tensors.get(_SCALE)
+    scale = tensors.get(_SCALE)
+    if scale is not None and scale.shape != table.shape[1:]:
+        raise StaticFolderError(
+            f"'{file}' has a scale of shape {scale.shape} for {table.shape[1]} dimensions. Copy it "
+            "anew."
+        )
+    return table, scale
 
 
 def write_weights(vectors: np.ndarray, file: Path, dtype: str) -> None:

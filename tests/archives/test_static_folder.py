@@ -98,6 +98,7 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     for tensors, message in (
         ({"mapping": np.array([0, ROWS])}, f"rows 0 to {ROWS}, of a table of {ROWS}"),
         ({"weights": np.ones(3)}, f"3 weights of {ROWS} tokens"),
+        ({"embedding.scale": np.ones(1)}, r"scale of shape \(1,\) for"),
     ):
         write_static(TABLE, tmp_path)
         save_file({"embeddings": VECTORS, **tensors}, tmp_path / WEIGHTS)
