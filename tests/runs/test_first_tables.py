@@ -67,6 +67,16 @@ def test_a_table_that_was_removed_is_made_again_of_the_same_texts(texts: Path) -
         use_first_table(config(texts, str(place)))
 
 
+def test_a_run_goes_on_with_its_table_in_another_cache(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_first_table(begun := config(texts))
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path / "other"))
+    use_first_table(again := config(texts), run=tmp_path)
+    assert again == begun and not (tmp_path / "other").exists()
+
+
 def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
     label = {"label": "entailment"}
     rows = [{"anchor": text, "positive": text[:99], **label} for text in make_documents(8, 200)]
