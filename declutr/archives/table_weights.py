@@ -74,11 +74,14 @@ def rounded(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | N
 
     # Raises
 
-    `StaticFolderError` : the dtype is another.
+    `StaticFolderError` : the dtype is another, or too narrow for the vectors.
     """
     if dtype not in DTYPES:
         raise StaticFolderError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype!r}.")
     if dtype != "int8":
+        largest, most = np.abs(vectors).max(initial=0), np.finfo(dtype).max
+        if np.isfinite(largest) and largest > most:
+            raise StaticFolderError(f"Got numbers up to {largest:.3g}; {dtype} ends at {most:.3g}.")
         return np.ascontiguousarray(vectors, dtype=dtype), None
     scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
     scale[scale == 0] = 1

@@ -104,6 +104,8 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
         save_file({"embeddings": VECTORS, **tensors}, tmp_path / WEIGHTS)
         with pytest.raises(StaticFolderError, match=message):
             read_static(tmp_path)
+    with pytest.raises(StaticFolderError, match=r"up to \d.*; float16 ends at 6.55e\+04"):
+        write_static(TABLE.with_vectors(1e6 * VECTORS), tmp_path, "float16")
     for content, message in ((b"{", "tokenizer.json cannot be read"), (b"\xff", "no UTF-8 text")):
         write_static(TABLE, tmp_path)
         (tmp_path / "tokenizer.json").write_bytes(content)
