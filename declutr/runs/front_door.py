@@ -101,12 +101,18 @@ def _quiet() -> Iterator[None]:
 def _what_next(folder: str, data: list[str]) -> str:
     """Return what can be done with a trained encoder; nothing for other models."""
     from declutr.bridge.component_names import short
+    from declutr.runs.training_texts import TextFiles
     from declutr.system.files import json_object
 
     config = json_object(Path(folder, "config.json"))
     if short((config.get("model") or {}).get("type")) != "declutr":
         return f"Trained: {folder}"
     files = shlex.join(data)
+    try:
+        key = TextFiles(config.get("dataset_reader") or {}).texts_read[0]
+    except ValueError:  # columns without names, which no command takes
+        return f"Trained: {folder}"
+    files += "" if key == "text" else f" --text-key {shlex.quote(key)}"
     return f"""Trained: {folder}. For example:
   declutr index {shlex.quote(folder)} {files} -o index
   declutr search index "..."
