@@ -93,7 +93,15 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
     files = source_files(data)
     digests = file_digests(files, cache)
     texts = TextFiles(reader)
-    key = json.dumps([_LAYOUT, texts.texts_read, [digests[file][0] for file in files]])
+    try:
+        read = texts.texts_read
+    except ValueError as error:
+        raise ConfigurationError(
+            "A first table is made of columns with names, and the recipe's reader has numbers. "
+            "Name them in the first line of the files, or set TRANSFORMER_MODEL to the folder of a "
+            "table (declutr static-vectors)."
+        ) from error
+    key = json.dumps([_LAYOUT, read, [digests[file][0] for file in files]])
     folder = cache / STATIC_TABLES / hashlib.sha256(key.encode()).hexdigest()[:32]
     with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
         if folder.is_dir():

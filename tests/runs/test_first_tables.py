@@ -95,6 +95,8 @@ def test_missing_and_few_texts_are_told(texts: Path) -> None:
     texts.write_text("A short line.\n")
     with pytest.raises(ConfigurationError, match=r"at '.*docs.txt'. The texts have .* too few"):
         use_first_table(config(texts))
+    with pytest.raises(ConfigurationError, match="made of columns with names"):
+        use_first_table(config(texts, type="text_pairs", anchor=0))
     with pytest.raises(TypeError, match="'glue_rows' of this recipe has no texts"):
         use_first_table(config(texts, type="glue_rows"))
 
