@@ -96,7 +96,7 @@ def pair(checkpoint: Path) -> tuple[Any, dict[str, Any]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_processes_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
-    """With `not slow` in `-m`, a test that starts a process or trains says that it must be marked."""
+    """With `not slow` in `-m`, a test that starts a process or trains says to be marked."""
     if "not slow" not in pytestconfig.getoption("markexpr"):
         yield
         return

@@ -53,15 +53,25 @@ on, and has a table and a picture of dimension against quality."""
             help="names, groups, or folders of your own tasks, such as STS* probing my/tasks",
         )
         add("--list", action="store_true", help="say what tasks there are data for, and end")
-        add("--protocol", choices=("published", "prototyping"), default="published")
-        add("--classifier", choices=("torch", "sklearn"), default="torch")
-        add("--hidden", type=int, default=0, help="units of the classifier's hidden layer")
+        about = "SentEval's settings: those of papers (default published), or the faster ones"
+        add("--protocol", choices=("published", "prototyping"), default="published", help=about)
+        about = "logistic regression by these (default torch)"
+        add("--classifier", choices=("torch", "sklearn"), default="torch", help=about)
+        about = "units of the classifier's hidden layer (default 0: it has none)"
+        add("--hidden", type=int, default=0, metavar="N", help=about)
         add("--corpus", metavar="FILE", help="documents, one a line, for span retrieval")
         add("--device", help="cpu or cuda; by default a GPU if there is one")
         about = "score the leading 16, 32, ... dimensions of each encoder too, as 16,32"
         add("--dimensions", metavar="N,N,...", help=about)
-        add("--batch-size", type=int, default=64, help="sentences a batch (default 64)")
-        add("--max-length", type=int, help="tokens a sentence, for transformers")
+        add(
+            "--batch-size", type=int, default=64, metavar="N", help="sentences a batch (default 64)"
+        )
+        add(
+            "--max-length",
+            type=int,
+            metavar="N",
+            help="tokens a sentence, for transformers (default: what it takes)",
+        )
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
         about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
         add("--resamples", type=int, default=1000, metavar="N", help=about)

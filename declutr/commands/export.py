@@ -31,7 +31,7 @@ Compared are about 60 texts of 0 to 600 words in a dozen languages, in float32 o
 tolerance is for the largest absolute difference, divided by the largest number in an embedding
 where that is above 1.
 
-Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDER."""
+Training can start from OUT: declutr train RECIPE docs.txt --transformer OUT -s FOLDER."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -28,7 +28,7 @@ class StaticVectors(Command):
     description = (
         "Make the table of a static encoder, whose embedding of a text is the mean of the vectors "
         "of its tokens. The folder is an encoder already (Encoder, sentence-transformers), and "
-        "TRANSFORMER_MODEL of the recipes static_*, which train it."
+        "what the recipes static_* train (`declutr train --transformer`)."
     )
     epilog = """\
 --method texts        vectors from nothing but your text: co-occurrences, PPMI and their singular
@@ -53,12 +53,23 @@ class StaticVectors(Command):
         add("--vocabulary", metavar="N", type=int, help="tokens, at most (30,000)")
         add("--tokenizer", metavar="FOLDER", help="take the tokenizer.json there instead")
         add("--window", metavar="N", type=int, help="texts: largest distance of a pair (5)")
-        add("--sif", metavar="A", type=float, default=1e-3, help="texts: weights a/(a+p); 0: none")
+        add(
+            "--sif",
+            metavar="A",
+            type=float,
+            default=1e-3,
+            help="texts: weights a/(a+p) (0.001); 0: none",
+        )
         add(
             "--components", metavar="N", type=int, default=0, help="texts: directions to remove (0)"
         )
         add("--seed", type=int, default=0, help="of random numbers (0)")
-        add("--dtype", choices=("float32", "float16", "int8"), default="float32", help="on disk")
+        add(
+            "--dtype",
+            choices=("float32", "float16", "int8"),
+            default="float32",
+            help="on disk (float32)",
+        )
         add("--overwrite", action="store_true", help="replace a static encoder that is there")
         add_text_key(parser)
 

@@ -18,7 +18,7 @@ from declutr.corpus import (
     normalize_whitespace,  # noqa: F401 - re-exported
     require_encoding_errors,
 )
-from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
+from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import (
     NAMES,
     TABLES,
@@ -27,6 +27,11 @@ from declutr.corpus.text_files import (
     file_format,  # noqa: F401 - re-exported
     noted_lines,
     read_lines,
+)
+
+_SET_KEY = (
+    "set text_key to the one that holds the document (--text-key of a command, of a recipe "
+    """-o '{"dataset_reader.text_key": "..."}')."""
 )
 
 OnBadRow = Callable[[SourceError], None]
@@ -182,9 +187,8 @@ def _column(
     if names and names.count(text_key) != 1:
         found = "no column" if text_key not in names else "more than one column"
         raise SourceError(
-            f"'{file}' has {found} '{text_key}'. Found {names}; set text_key on the dataset reader "
-            "(--text-key of a command) to the one that holds the document. To have its lines as "
-            "they are, give the file a name that ends in .txt."
+            f"'{file}' has {found} '{text_key}'. Found {column_names(names)}; {_SET_KEY} "
+            "To have its lines as they are, give the file a name that ends in .txt."
         )
     column = names.index(text_key) if names else 0
     for number, fields in rows:
@@ -227,8 +231,7 @@ def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str)
         )
     if text_key not in row:
         raise SourceError(
-            f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set text_key on "
-            "the dataset reader (--text-key of a command) to the one that holds the document."
+            f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; {_SET_KEY}"
         )
     text = row[text_key]
     if text is not None and not isinstance(text, str):

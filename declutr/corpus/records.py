@@ -142,3 +142,8 @@ def delimited_rows(
             f'{between}, in quotes ("") where they hold {between} or quotes. JSON lines can hold '
             "quotes that stand alone, and line ends."
         ) from error
+
+
+def column_names(names: Iterable[str]) -> list[str]:
+    """Return the names of columns for a message; a line of text without a header may be long."""
+    return [name if len(name) <= 40 else f"{name[:39]}…" for name in names]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.corpus import normalize_whitespace, require_encoding_errors
-from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
+from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
 
 Column = str | int
@@ -81,7 +81,7 @@ class Row:
         return [_single_spaced(one, column, self.place) for one in values]
 
     def _columns(self) -> str:
-        names = [name for name in self.values if isinstance(name, str)]
+        names = column_names(name for name in self.values if isinstance(name, str))
         return repr(names) if names else f"{len(self.values)} column(s), counted from 0"
 
 

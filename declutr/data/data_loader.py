@@ -139,8 +139,8 @@ class DeCLUTRDataLoader(DataLoader):
         if not batches:
             raise ConfigurationError(
                 f"{self.data_path} gives {total} document(s), but a batch needs {together} "
-                f"(batch_size {self.batch_size} in {world_size()} process(es)). Lower batch_size, "
-                "or add documents."
+                f"(batch_size {self.batch_size} in {world_size()} process(es)). Lower batch_size "
+                "(-o '{\"data_loader.batch_size\": ...}'), or add documents."
             )
         return batches
 

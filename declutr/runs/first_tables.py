@@ -127,8 +127,9 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
         raise
     except ValueError as error:
         raise ConfigurationError(
-            f"No first table can be made of the texts at '{data}'. {error} Or set "
-            "TRANSFORMER_MODEL to the folder of another table (declutr static-vectors)."
+            f"No first table can be made of the texts at '{data}'. {error} Another one is "
+            "made by declutr static-vectors TEXTS --dimension 64 -o start, and given as "
+            "--transformer start."
         ) from error
     with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder.parent) as beside:
         write_static(table, Path(beside))

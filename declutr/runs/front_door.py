@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from declutr.bridge.component_names import short
 from declutr.recipes.evaluation import TRANSFORMER
 
 
@@ -100,7 +101,6 @@ def _quiet() -> Iterator[None]:
 
 def _what_next(folder: str, data: list[str]) -> str:
     """Return what can be done with a trained encoder; nothing for other models."""
-    from declutr.bridge.component_names import short
     from declutr.runs.training_texts import TextFiles
     from declutr.system.files import json_object
 

@@ -174,7 +174,7 @@ class TextFiles:
         files = source_files(path)
         if self._columns:
             for row in read_rows(files, encoding_errors=errors):
-                yield self._pair({k: v for k, v in row.values.items() if isinstance(k, str)}, 0)
+                yield self._pair({name: row.value(name) for name in self._columns}, 0)
             return
         key = str(self._reader.get("text_key", "text"))
         for text in read_documents(files, key, errors):

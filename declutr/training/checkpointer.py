@@ -28,9 +28,12 @@ class AtomicCheckpointer(Checkpointer):
     Each file is written under a temporary name, flushed to disk and renamed. A checkpoint counts
     only if both of its files exist on all nodes of a run. Files that have changed since they were
     written are detected by the checksums in them and never loaded. The parameters are those of
-    AllenNLP's `Checkpointer`.
+    AllenNLP's `Checkpointer`. Where `save_completed_epochs` is false, `save_every_num_batches`
+    counts over the ends of epochs; AllenNLP's would begin again with each epoch, and never save a
+    run of short ones.
     """
 
+    _steps = 0  # since the last checkpoint
     _writes = True  # whether this process writes checkpoints
     _passed_over: frozenset[Place] = frozenset()  # the checkpoints later than the one loaded
 
@@ -40,6 +43,11 @@ class AtomicCheckpointer(Checkpointer):
         saved = super().maybe_save_checkpoint(
             trainer, num_epochs_completed, num_batches_in_epoch_completed
         )
+        self._steps += num_batches_in_epoch_completed > 0  # 0: an epoch has ended
+        every = self._save_every_num_batches
+        if not saved and every is not None and self._steps >= every:
+            self.save_checkpoint(trainer)
+            saved = True
         if saved:  # AllenNLP notes it in the process that writes only
             self._be_after((num_epochs_completed, num_batches_in_epoch_completed))
         if stop_asked():
@@ -143,6 +151,7 @@ class AtomicCheckpointer(Checkpointer):
     def _be_after(self, place: Place) -> None:
         """Count the time to the next checkpoint from the one at `place`."""
         self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = place
+        self._steps = 0
 
     @property
     def _is_primary(self) -> bool:

@@ -85,7 +85,7 @@ def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
     use_first_table(found := config(pairs, type="text_pairs", labels="class"))
     tokenizer = read_static(Path(found["model"]["text_field_embedder"]["model_name"])).tokenizer
     assert "entailment" not in tokenizer
-    with pytest.raises(SourceError, match=r"docs.jsonl': Position 0 .*; 'premise' is missing"):
+    with pytest.raises(SourceError, match=r"docs.jsonl', line 1: no column 'premise'"):
         use_first_table(config(pairs, type="text_pairs", anchor="premise"))
 
 

@@ -188,6 +188,18 @@ def test_saves_at_the_same_steps_as_allennlps_checkpointer(tmp_path: Path) -> No
     assert checkpointer.maybe_save_checkpoint(trainer_at(1, 0), 1, 0)
 
 
+def test_steps_are_counted_over_epochs_that_are_not_saved(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"save_every_num_batches": 5, "save_completed_epochs": False}
+    places = [(epoch, step) for epoch in range(6) for step in (1, 2, 0)]  # epochs of two steps
+    checkpointer, saved = keeping_all(tmp_path, **options), []
+    for place in places:
+        if checkpointer.maybe_save_checkpoint(trainer_at(*place), *place):
+            saved.append(place)
+            checkpointer = keeping_all(tmp_path, **options)  # resumed
+            checkpointer.load_checkpoint()
+    assert saved == [(2, 1), (4, 2)]
+
+
 def test_a_resumed_run_saves_when_the_first_one_would_have(folder: Path) -> None:
     checkpointer = AtomicCheckpointer(str(folder), save_every_num_batches=5)
     checkpointer.load_checkpoint()

@@ -3,8 +3,7 @@
 // A static encoder learns which of my sentences a teacher finds alike:
 //     declutr static-vectors TEACHER --method distil -o start
 //     declutr embed TEACHER sentences.txt -o targets
-//     TRANSFORMER_MODEL=start declutr train static_distilled -s output \
-//         -o '{"train_data_path": "sentences.txt"}'
+//     declutr train static_distilled sentences.txt --transformer start -s output
 // The folder `targets` is model.loss.targets. The teacher's pass is what takes long.
 // Optimizer: no public code; see optimizers.libsonnet.
 local of_teacher = {
