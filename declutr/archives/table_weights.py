@@ -50,7 +50,13 @@ def read_weights(file: Path) -> tuple[np.ndarray, np.ndarray | None]:
                 "anew."
             )
         table = table.astype(np.float32) * tensors["weights"].astype(np.float32)[:, None]
-    return table, tensors.get(_SCALE)
+    scale = tensors.get(_SCALE)
+    if scale is not None and scale.shape != table.shape[1:]:
+        raise StaticFolderError(
+            f"'{file}' has a scale of shape {scale.shape} for {table.shape[1]} dimensions. Copy it "
+            "anew."
+        )
+    return table, scale
 
 
 def write_weights(vectors: np.ndarray, file: Path, dtype: str) -> None:
@@ -68,11 +74,14 @@ def rounded(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray | N
 
     # Raises
 
-    `StaticFolderError` : the dtype is another.
+    `StaticFolderError` : the dtype is another, or too narrow for the vectors.
     """
     if dtype not in DTYPES:
         raise StaticFolderError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype!r}.")
     if dtype != "int8":
+        largest, most = np.abs(vectors).max(initial=0), np.finfo(dtype).max
+        if np.isfinite(largest) and largest > most:
+            raise StaticFolderError(f"Got numbers up to {largest:.3g}; {dtype} ends at {most:.3g}.")
         return np.ascontiguousarray(vectors, dtype=dtype), None
     scale = np.abs(vectors).max(axis=0).astype(np.float32) / 127
     scale[scale == 0] = 1

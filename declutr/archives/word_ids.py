@@ -38,6 +38,9 @@ class WordIds:
         """Whether the tokenizer treats each word alone; if not, it is asked for whole texts."""
         self._vocabulary = _vocabulary(tokenizer) if self.by_words else None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WordIds, (self._tokenizer, self._most)  # locks cannot be pickled
+
     def of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of all texts `(t,)`, int32, and the bounds `(n + 1,)` of each."""
         if not self.by_words:
@@ -118,7 +121,9 @@ def _vocabulary(tokenizer: Any) -> _Vocabulary | None:
 
 
 def _added(tokenizer: Any) -> list[str]:
-    return [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    """Return the added tokens, as they are written and as they are found in normalised texts."""
+    written = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    return [*written, *map(tokenizer.normalizer.normalize_str, written)]
 
 
 class _Words:

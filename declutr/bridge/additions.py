@@ -201,15 +201,16 @@ def shown(apart: list[str]) -> str:
 def rates_of_the_same_trainer(module: ModuleType) -> bool:
     """Let `find-lr` accept configurations with the trainer "declutr", whose loop it does not use.
 
-    AllenNLP accepts only its own trainer, by name. Can be removed when it checks the class.
+    AllenNLP accepts only its own trainer, by name, whose `grad_norm` must not be null. Can be
+    removed when it checks the class.
     """
 
     @replaces(module)
     def find_learning_rate_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> None:
         trainer = params.params.get("trainer", {})
         if _is_own(trainer):
-            own = {key: trainer[key] for key in trainer if key not in _OF_TRAINERS}
-            params.params["trainer"] = own
+            given = {key: value for key, value in trainer.items() if value is not None}
+            params.params["trainer"] = {k: given[k] for k in given if k not in _OF_TRAINERS}
         original(params, *args, **kwargs)
 
     return True

@@ -152,13 +152,16 @@ def first_tables(module: ModuleType) -> bool:
 
     See `declutr.runs.first_tables`. Can be removed when AllenNLP has a step before a run begins.
     """
+    run = "train_model" if hasattr(module, "train_model") else "find_learning_rate_model"
 
-    @replaces(module)
-    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module, run)
+    def of_own_texts(
+        original: Any, params: Any, serialization_dir: Any, *args: Any, **kw: Any
+    ) -> Any:
         if STATIC_TABLES in str(params.params):
-            params = params.duplicate()
-            importlib.import_module(FIRST_TABLES).use_first_table(params.params)
-        return original(params, *args, **kwargs)
+            params, run = params.duplicate(), Path(serialization_dir)
+            importlib.import_module(FIRST_TABLES).use_first_table(params.params, run=run)
+        return original(params, serialization_dir, *args, **kw)
 
     return True
 

@@ -126,7 +126,10 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         configurations.first_tables,
         untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after
     ),
-    "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
+    "allennlp.commands.find_learning_rate": (
+        additions.rates_of_the_same_trainer,
+        configurations.first_tables,
+    ),
     "allennlp.data.data_loaders.multiprocess_data_loader": (additions.one_draw_warning,),
     "allennlp.models.archival": (
         archives.archived_transformers,

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from declutr.bridge.component_names import SUBCOMMANDS, short
 from declutr.bridge.untrusted import SAFE, safe_as
 from declutr.commands.command import Command
+from declutr.commands.errors import tell
 
 _FORMAT = "%(asctime)s - %(levelname)s - %(name)s - %(message)s"
 
@@ -48,8 +49,12 @@ def run_alone(arguments: Sequence[str]) -> bool:
     about = "additional packages to include"  # as AllenNLP says
     of_command.add_argument("--include-package", action="append", default=[], help=about)
     args = parser.parse_args([name, *arguments[1:]])
-    if args.include_package or command.needs_allennlp(args):
-        return False
+    try:
+        if args.include_package or command.needs_allennlp(args):
+            return False
+    except Exception as error:  # of a model that cannot be looked at
+        tell(of_command, error)
+        raise
     _set_up_logging()
     signal.signal(signal.SIGTERM, _end)
     with safe_as(os.environ.get(SAFE) or "1"):

@@ -63,10 +63,15 @@ on, and has a table and a picture of dimension against quality."""
         add("--device", help="cpu or cuda; by default a GPU if there is one")
         about = "score the leading 16, 32, ... dimensions of each encoder too, as 16,32"
         add("--dimensions", metavar="N,N,...", help=about)
-        about = "sentences a batch (default 64)"
-        add("--batch-size", type=int, default=64, metavar="N", help=about)
-        about = "tokens a sentence, for transformers (default: what it takes)"
-        add("--max-length", type=int, metavar="N", help=about)
+        add(
+            "--batch-size", type=int, default=64, metavar="N", help="sentences a batch (default 64)"
+        )
+        add(
+            "--max-length",
+            type=int,
+            metavar="N",
+            help="tokens a sentence, for transformers (default: what it takes)",
+        )
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
         about = "bootstrap samples of each interval (default 1000); 0 for no intervals"
         add("--resamples", type=int, default=1000, metavar="N", help=about)

@@ -65,7 +65,7 @@ def overview(alone: Mapping[str, tuple[str, str]]) -> str:
         "Self-supervised sentence embeddings, with the AllenNLP command line. For a beginning:",
         "  declutr train static_declutr docs.txt -s output",
         "  declutr index output docs.txt -o index",
-        "  declutr search index \"...\"",
+        '  declutr search index "..."',
         *_section("Environment and recipes", {name: line for name, (_, line) in alone.items()}),
         *_section("Embeddings and models", OF_MODELS),
         *_section("AllenNLP", OF_ALLENNLP),

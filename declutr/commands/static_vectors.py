@@ -53,14 +53,23 @@ class StaticVectors(Command):
         add("--vocabulary", metavar="N", type=int, help="tokens, at most (30,000)")
         add("--tokenizer", metavar="FOLDER", help="take the tokenizer.json there instead")
         add("--window", metavar="N", type=int, help="texts: largest distance of a pair (5)")
-        about = "texts: weights a/(a+p) (0.001); 0: none"
-        add("--sif", metavar="A", type=float, default=1e-3, help=about)
+        add(
+            "--sif",
+            metavar="A",
+            type=float,
+            default=1e-3,
+            help="texts: weights a/(a+p) (0.001); 0: none",
+        )
         add(
             "--components", metavar="N", type=int, default=0, help="texts: directions to remove (0)"
         )
         add("--seed", type=int, default=0, help="of random numbers (0)")
-        choices = ("float32", "float16", "int8")
-        add("--dtype", choices=choices, default="float32", help="on disk (float32)")
+        add(
+            "--dtype",
+            choices=("float32", "float16", "int8"),
+            default="float32",
+            help="on disk (float32)",
+        )
         add("--overwrite", action="store_true", help="replace a static encoder that is there")
         add_text_key(parser)
 

@@ -108,7 +108,7 @@ def export_model(
     check_place(place, folder, overwrite)
     if not tolerance > 0:
         raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
-    with_onnx, notes = _with_onnx(onnx)
+    with_onnx, notes = _with_onnx(onnx, dtype)
     say(f"Reading {place}")
     with quiet():
         opened = open_text_model(place, device=torch.device("cpu"), trust=trust)
@@ -226,13 +226,15 @@ def _cuts(size: int | None, width: int) -> bool:
     return size is not None and size < width
 
 
-def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
+def _with_onnx(wanted: bool | None, dtype: str) -> tuple[bool, list[str]]:
     """Return whether to write an ONNX model, and notes for the user.
 
     # Raises
 
-    `ExportError` : if the user demands one and packages for it are missing.
+    `ExportError` : if the user demands one and packages for it are missing, or another dtype.
     """
+    if wanted and dtype != "float32":
+        raise ExportError(f"An ONNX model is of float32, got {dtype}. Leave out --onnx or --dtype.")
     if wanted is False:
         return False, []
     missing = missing_packages()

@@ -11,8 +11,18 @@ from declutr.system.distributed import is_sharded
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
-    """Raise if the data have more instances than the memory bank of an objective has places for."""
+    """Raise if the data have more instances than the memory bank of an objective has places for.
+
+    An objective with `of_every_row` needs as many as the corpus has rows, unused ones included.
+    """
     room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
+    if getattr(loss, "of_every_row", False) and hasattr(loader.reader, "corpus"):
+        found = len(loader.reader.corpus(loader.data_path))
+        if found != room:
+            raise ConfigurationError(
+                f"{type(loss).__name__} has {room} embeddings, and '{loader.data_path}' has "
+                f"{found} rows. {loss.more_room}"  # type: ignore[union-attr]
+            )
     if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
         advice = getattr(loss, "more_room", None) or (
             "Set model.loss.instances to the rows of train_data_path, blank ones included: at "

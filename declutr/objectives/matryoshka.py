@@ -16,7 +16,7 @@ _CUT = (*(name for name in VIEWS if name != "token_mask"), "negatives")
 
 _OF_WHOLE = (
     *("min_pairs", "min_consecutive", "embedding_size", "same_texts", "group"),
-    *("more_room", "temperature", "reduction"),
+    *("more_room", "of_every_row", "temperature", "reduction"),
 )
 """What a model asks an objective for, and the wrapped one answers."""
 

@@ -21,9 +21,10 @@ from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
+from declutr.archives import CONFIG
 from declutr.runs.training_texts import TextFiles
 from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir
-from declutr.system.files import locked, use_umask, write_whole
+from declutr.system.files import json_object, locked, use_umask, write_whole
 
 FIRST_TABLE = f"{STATIC_TABLES}/first"
 """The name that stands in a recipe for the first table of its training texts."""
@@ -32,7 +33,7 @@ _LAYOUT = 1  # to be increased when the same texts give another table
 _MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
 
 
-def use_first_table(config: dict[str, Any], data: Any = None) -> bool:
+def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None = None) -> bool:
     """Replace `FIRST_TABLE` in the configuration of a run by the folder of a table, made if needed.
 
     A table that an earlier start of the run made, and that was removed from the cache since, is
@@ -42,6 +43,7 @@ def use_first_table(config: dict[str, Any], data: Any = None) -> bool:
 
     config : the configuration, which is changed.
     data : what to read the texts from; by default, the `train_data_path` of the configuration.
+    run : the folder of the run. If it has begun, its table stays in the cache where it lies.
 
     # Returns
 
@@ -56,7 +58,8 @@ def use_first_table(config: dict[str, Any], data: Any = None) -> bool:
         return False
     data = config.get("train_data_path") if data is None else data
     if named == FIRST_TABLE:
-        _replace(config, str(first_table(config.get("dataset_reader") or {}, data)))
+        made = first_table(config.get("dataset_reader") or {}, data, _cache_of(run))
+        _replace(config, str(made))
     elif not Path(named).is_dir():
         made = first_table(config.get("dataset_reader") or {}, data, Path(named).parents[1])
         if made.name != Path(named).name:
@@ -90,7 +93,15 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
     files = source_files(data)
     digests = file_digests(files, cache)
     texts = TextFiles(reader)
-    key = json.dumps([_LAYOUT, texts.texts_read, [digests[file][0] for file in files]])
+    try:
+        read = texts.texts_read
+    except ValueError as error:
+        raise ConfigurationError(
+            "A first table is made of columns with names, and the recipe's reader has numbers. "
+            "Name them in the first line of the files, or set TRANSFORMER_MODEL to the folder of a "
+            "table (declutr static-vectors)."
+        ) from error
+    key = json.dumps([_LAYOUT, read, [digests[file][0] for file in files]])
     folder = cache / STATIC_TABLES / hashlib.sha256(key.encode()).hexdigest()[:32]
     with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
         if folder.is_dir():
@@ -132,6 +143,17 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
         f"First table: {rows:,} vectors of {width} numbers in {spent:.0f} s, kept in {folder}",
         file=sys.stderr,
     )
+
+
+def _cache_of(run: Path | None) -> Path | None:
+    """Return the cache folder of the table that a run began with; `None` if it cannot be used."""
+    named = None if run is None else _named_table(json_object(run / CONFIG))
+    if named in (None, FIRST_TABLE):
+        return None
+    cache = Path(named).parents[1]
+    with suppress(OSError):
+        (cache / STATIC_TABLES).mkdir(parents=True, exist_ok=True)
+    return cache if os.access(cache / STATIC_TABLES, os.W_OK) else None
 
 
 def _named_table(value: Any) -> str | None:

@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from declutr.bridge.component_names import short
 from declutr.recipes.evaluation import TRANSFORMER
@@ -35,12 +34,14 @@ def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
 
     # Raises
 
-    `ConfigurationError` : data is given twice, or the recipe does not take the transformer.
+    `ConfigurationError` : data is given twice or would be removed, or the recipe does not take the
+        transformer.
     """
     with _transformer(args, args.transformer):
         if not args.data:
             yield
             return
+        _require_kept(args)
         args.overrides = _with_data(args.overrides, args.data)
         with _quiet(), _told_what_for(args.param_path):
             yield
@@ -100,27 +101,35 @@ def _quiet() -> Iterator[None]:
 
 def _what_next(folder: str, data: list[str]) -> str:
     """Return what can be done with a trained encoder; nothing for other models."""
+    from declutr.runs.training_texts import TextFiles
     from declutr.system.files import json_object
 
     config = json_object(Path(folder, "config.json"))
     if short((config.get("model") or {}).get("type")) != "declutr":
         return f"Trained: {folder}"
-    files = shlex.join(data) + _text_key(config.get("dataset_reader") or {})
+    files = shlex.join(data)
+    try:
+        key = TextFiles(config.get("dataset_reader") or {}).texts_read[0]
+    except ValueError:  # columns without names, which no command takes
+        return f"Trained: {folder}"
+    files += "" if key == "text" else f" --text-key {shlex.quote(key)}"
     return f"""Trained: {folder}. For example:
   declutr index {shlex.quote(folder)} {files} -o index
   declutr search index "..."
   declutr embed {shlex.quote(folder)} {files} -o embeddings"""
 
 
-def _text_key(reader: dict[str, Any]) -> str:
-    """Return the option of commands for the column of texts that a run has read, if needed."""
-    from declutr.runs.training_texts import TextFiles
+def _require_kept(args: argparse.Namespace) -> None:
+    """Raise if `--force`, which empties the folder of the run, would remove its data."""
+    from allennlp.common.checks import ConfigurationError
 
-    try:
-        key = TextFiles(reader).texts_read[0]
-    except ValueError:  # columns by number
-        return ""
-    return "" if key == "text" else f" --text-key {shlex.quote(key)}"
+    folder = Path(args.serialization_dir).resolve()
+    for one in args.data if args.force else ():
+        if Path(one).expanduser().resolve().is_relative_to(folder):
+            raise ConfigurationError(
+                f"--force would remove '{one}', which lies in the folder of the run, "
+                f"'{args.serialization_dir}'. Choose another folder."
+            )
 
 
 def _with_data(overrides: str, data: list[str]) -> str:

@@ -139,7 +139,8 @@ class RunFolder:
             files = texts.write(new, data, validation)
             written = {name.name for name in new.iterdir()} if new.exists() else set()
             self._set_paths(config, files, written)
-            use_first_table(config, new / files[0] if NAMES[0] in written else None)
+            own = new / files[0] if NAMES[0] in written else None
+            use_first_table(config, own, self._folder)
             return self._prepared(params, new, written, force)
         finally:
             shutil.rmtree(new, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Tests of the files of static encoders, and of the token ids of texts."""
 
 import json
+import pickle
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tokenizers import AddedToken
 
 from declutr.archives.static_folder import (
     SHAPE,
@@ -96,11 +98,14 @@ def test_broken_folders_say_what_is_wrong(tmp_path: Path) -> None:
     for tensors, message in (
         ({"mapping": np.array([0, ROWS])}, f"rows 0 to {ROWS}, of a table of {ROWS}"),
         ({"weights": np.ones(3)}, f"3 weights of {ROWS} tokens"),
+        ({"embedding.scale": np.ones(1)}, r"scale of shape \(1,\) for"),
     ):
         write_static(TABLE, tmp_path)
         save_file({"embeddings": VECTORS, **tensors}, tmp_path / WEIGHTS)
         with pytest.raises(StaticFolderError, match=message):
             read_static(tmp_path)
+    with pytest.raises(StaticFolderError, match=r"up to \d.*; float16 ends at 6.55e\+04"):
+        write_static(TABLE.with_vectors(1e6 * VECTORS), tmp_path, "float16")
     for content, message in ((b"{", "tokenizer.json cannot be read"), (b"\xff", "no UTF-8 text")):
         write_static(TABLE, tmp_path)
         (tmp_path / "tokenizer.json").write_bytes(content)
@@ -125,8 +130,17 @@ def test_ids_by_words_are_those_of_whole_texts(texts: list[str]) -> None:
     whole = loaded_tokenizer(TOKENIZER)
     expected = [whole.encode(text, add_special_tokens=False).ids for text in texts]
     assert listed(ids, texts) == expected == listed(ids, texts)
-    forgetful = WordIds(loaded_tokenizer(TOKENIZER), most=3)
+    forgetful = pickle.loads(pickle.dumps(WordIds(loaded_tokenizer(TOKENIZER), most=3)))
     assert [listed(forgetful, [text])[0] for text in texts] == expected
+
+
+@pytest.mark.parametrize("added", ["a\u0000", "e\u0301", "\u200bo", "A_"])
+def test_added_tokens_are_found_inside_of_words(added: str) -> None:
+    tokenizer = loaded_tokenizer(TOKENIZER)
+    tokenizer.add_tokens([AddedToken(added, normalized=True)])
+    ids, texts = WordIds(tokenizer), ["kalo, mitu. resa nove", "sano a_ pidu_"]
+    assert ids.by_words
+    assert listed(ids, texts) == [e.ids for e in tokenizer.encode_batch(texts)]
 
 
 def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:

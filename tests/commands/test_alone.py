@@ -137,6 +137,11 @@ def test_errors_are_told_and_can_be_traced(place: Path, monkeypatch, capsys) -> 
         run_alone(words)
     told = "declutr embed: Expected a --max-length of at least 1, got 0.\n"
     assert end.value.code == 2 and capsys.readouterr().err == told
+    (place / "large").mkdir()
+    (place / "large" / "config.json").write_text(" " * (1 << 21))  # told before a command runs
+    with pytest.raises(SystemExit) as end:
+        run_alone(["embed", "large", "lines.txt", "-o", "out"])
+    assert end.value.code == 2 and "config.json has 2.0 MiB" in capsys.readouterr().err
 
 
 @pytest.mark.slow

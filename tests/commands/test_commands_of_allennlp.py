@@ -85,7 +85,7 @@ def test_read_the_recipe(
     plotted: list[Any] = []
     monkeypatch.setattr(find_learning_rate, "_save_plot", lambda *args: plotted.append(args))
     options = ("-s", tmp_path / "rates", "--num-batches", 11)
-    trainer = '{"trainer.type": "declutr", "trainer.read_every": 5}'
+    trainer = '{"trainer.type": "declutr", "trainer.read_every": 5, "trainer.grad_norm": null}'
     commands.run("declutr", "find-lr", recipe, *options, "-o", trainer)
     rates, losses, _ = plotted[0]
     assert len(rates) == len(losses) >= 3

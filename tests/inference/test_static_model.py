@@ -114,9 +114,8 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         if whiten:
             whitening.save(trained)
         size = 1 if whiten else 9
-        exported = export_model(
-            trained, tmp_path / str(whiten), normalize=whiten, truncate_dim=size
-        )
+        options: dict[str, Any] = {"normalize": whiten, "truncate_dim": size}
+        exported = export_model(trained, tmp_path / str(whiten), **options)
         found = exported.comparison
         assert not found.failed and {"declutr.Encoder"} <= found.differences.keys()
         assert len(found.differences) + len(found.not_compared) == 3
@@ -125,7 +124,7 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         own = Encoder(exported.folder)(TEXTS)
         expected = Encoder(trained, normalize=whiten or None, truncate_dim=size)(TEXTS)
         assert np.allclose(own[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-5)
-        small = export_model(trained, tmp_path / f"{whiten} int8", normalize=whiten, dtype="int8")
+        small = export_model(trained, tmp_path / f"{whiten} int8", dtype="int8", **options)
         assert any("rounded to int8" in note for note in small.notes)
         assert small.comparison.differences.keys() == {"declutr.Encoder"}
         assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
@@ -207,6 +206,8 @@ def test_a_pooler_that_no_table_has_is_not_exported(
     model.model._seq2vec_encoder = torch.nn.Identity()
     with pytest.raises(ExportError, match="pools token vectors by Identity"):
         static_export.static_table("run", model, normalize=False, whiten=True)
+    with pytest.raises(ExportError, match="An ONNX model is of float32, got int8"):
+        export_model("static", "out", dtype="int8", onnx=True)
 
 
 def test_it_computes_on_the_cpu(folder: Path) -> None:

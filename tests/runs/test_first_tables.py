@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from allennlp.commands.find_learning_rate import find_learning_rate_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
@@ -66,6 +67,16 @@ def test_a_table_that_was_removed_is_made_again_of_the_same_texts(texts: Path) -
         use_first_table(config(texts, str(place)))
 
 
+def test_a_run_goes_on_with_its_table_in_another_cache(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_first_table(begun := config(texts))
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path / "other"))
+    use_first_table(again := config(texts), run=tmp_path)
+    assert again == begun and not (tmp_path / "other").exists()
+
+
 def test_pairs_give_both_sides_and_no_labels(texts: Path) -> None:
     label = {"label": "entailment"}
     rows = [{"anchor": text, "positive": text[:99], **label} for text in make_documents(8, 200)]
@@ -84,6 +95,8 @@ def test_missing_and_few_texts_are_told(texts: Path) -> None:
     texts.write_text("A short line.\n")
     with pytest.raises(ConfigurationError, match=r"at '.*docs.txt'. The texts have .* too few"):
         use_first_table(config(texts))
+    with pytest.raises(ConfigurationError, match="made of columns with names"):
+        use_first_table(config(texts, type="text_pairs", anchor=0))
     with pytest.raises(TypeError, match="'glue_rows' of this recipe has no texts"):
         use_first_table(config(texts, type="glue_rows"))
 
@@ -91,6 +104,12 @@ def test_missing_and_few_texts_are_told(texts: Path) -> None:
 def test_recipes_of_static_encoders_name_it(texts: Path) -> None:
     params = Params.from_file(recipe_path("static_declutr")).params
     assert params["model"]["text_field_embedder"]["model_name"] == FIRST_TABLE
+
+
+def test_rates_are_sought_with_it(texts: Path, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ConfigurationError, match="already exists"):
+        find_learning_rate_model(Params(config(texts)), str(tmp_path))
+    assert "First table" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from allennlp.commands.train import Train
 from allennlp.common.checks import ConfigurationError
 
 from declutr.corpus import SourceError
-from declutr.runs.front_door import arguments_of_allennlp
+from declutr.runs.front_door import _what_next, arguments_of_allennlp
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -35,22 +35,15 @@ def test_data_becomes_the_training_path(data_first: bool, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "option"),
-    [
-        ({"type": "declutr"}, ""),
-        ({"type": "declutr", "text_key": "the body"}, " --text-key 'the body'"),
-        ({"type": "text_pairs"}, " --text-key anchor"),
-        ({"type": "text_pairs", "anchor": 0, "positive": 1}, ""),
-    ],
+    ("reader", "told"),
+    [({}, " docs "), ({"text_key": "a b"}, " --text-key 'a b' "), ({"anchor": 0}, None)],
 )
-def test_commands_that_it_names_read_the_same_column(
-    reader: dict[str, Any], option: str, tmp_path: Path, capsys: Any
-) -> None:
-    written = json.dumps({"model": {"type": "declutr"}, "dataset_reader": reader})
-    (tmp_path / "config.json").write_text(written)
-    with arguments_of_allennlp(parsed("simcse", "a.csv", "-s", str(tmp_path))):
-        pass
-    assert f"declutr index {tmp_path} a.csv{option} -o index" in capsys.readouterr().out
+def test_what_is_next_names_the_column(reader: dict, told: str | None, tmp_path: Path) -> None:
+    kind = "text_pairs" if "anchor" in reader else "declutr"
+    config = {"model": {"type": "declutr"}, "dataset_reader": {"type": kind, **reader}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = _what_next(str(tmp_path), ["docs"])
+    assert told in said if told else said == f"Trained: {tmp_path}"
 
 
 def test_without_them_nothing_changes(capsys: Any) -> None:
@@ -73,6 +66,9 @@ def test_contradictions_and_wrong_data_are_told(tmp_path: Path) -> None:
     twice = parsed("simcse", "a.txt", "-s", "out", "-o", '{"train_data_path": "b.txt"}')
     with pytest.raises(ConfigurationError, match=r"twice: a.txt, and .* \(b.txt\). Leave one out"):
         arguments_of_allennlp(twice).__enter__()
+    removed = parsed("simcse", "out/*.txt", "-s", "out", "--force")
+    with pytest.raises(ConfigurationError, match=r"--force would remove 'out/\*.txt', which lies"):
+        arguments_of_allennlp(removed).__enter__()
     (tmp_path / "own.jsonnet").write_text('{"model": {"type": "bag"}}')
     unused = parsed(str(tmp_path / "own.jsonnet"), "-s", "out", "--transformer", "mine")
     with pytest.raises(ConfigurationError, match="--transformer mine would have no effect"):

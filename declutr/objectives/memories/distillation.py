@@ -85,7 +85,10 @@ class Distillation(Objective):
         "Embed train_data_path again (`declutr embed TEACHER train_data_path -o ...`): targets are "
         "rows of that file, blank ones included."
     )
-    """What to do where there are fewer embeddings than rows in the corpus."""
+    """What to do where there are not as many embeddings as rows in the corpus."""
+
+    of_every_row = True
+    """Whether there must be as many: other numbers are of another corpus, or of a part of it."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,7 +62,10 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             objective(normal(2, 4), torch.tensor(ids))
     with pytest.raises(ConfigurationError, match=r"places for 3 .* up to 5. Embed train_data_path"):
-        require_room(objective, type("Loader", (), {"documents": np.array([0, 5])}))
+        require_room(objective, SimpleNamespace(documents=np.array([0, 5]), reader=None))
+    loader = SimpleNamespace(data_path="docs", reader=SimpleNamespace(corpus=lambda path: "ab"))
+    with pytest.raises(ConfigurationError, match=r"3 embeddings, and .docs. has 2 rows\. Embed"):
+        require_room(objective, loader)
     elsewhere = Distillation(str(tmp_path))  # an archive is opened without the files
     with pytest.raises(ConfigurationError, match=r"Found no embeddings .* expected an npy file"):
         elsewhere(normal(2, 4), torch.tensor([0, 1]))
