@@ -99,6 +99,12 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert "5 runs left out, which need the texts docs: docs.txt in --corpus." in (
         capsys.readouterr().out
     )
+    options = arguments(tmp_path)
+    options.corpus.mkdir(exist_ok=True)
+    (options.corpus / "docs.txt").write_text("other texts\n")
+    lines.append(options.runs, {"part": "one", "corpus": "docs", "texts": "0" * 16})
+    study.run(options)
+    assert "which need the texts docs of the finished runs: " in capsys.readouterr().out
 
 
 def test_settings_of_the_study_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

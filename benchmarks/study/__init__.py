@@ -92,7 +92,9 @@ def _run(missing: list[Entry], grid: dict, args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     work = (args.work or default_cache_dir() / "study").absolute()
     encoders = dict(given.split("=", 1) for given in args.encoder)
-    places = Places(args.corpus.absolute(), args.data.absolute(), work, encoders)
+    finished = [line for part in grid["parts"] for line in lines.read_lines(args.runs, part)]
+    digests = {line["corpus"]: line["texts"] for line in finished if "texts" in line}
+    places = Places(args.corpus.absolute(), args.data.absolute(), work, encoders, digests)
     left_out: dict[str, int] = {}
     for entry in tqdm(missing[:1] if args.quick else missing, unit="run"):
         try:

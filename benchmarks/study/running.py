@@ -35,12 +35,14 @@ class Places:
         data: of the evaluation, laid out as SentEval's.
         work: keeps starts and runs that are not finished.
         encoders: folders of encoders, by the name in the grid.
+        digests: of the texts of finished runs, by name.
     """
 
     corpora: Path
     data: Path
     work: Path
     encoders: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
@@ -114,13 +116,15 @@ def _corpus(name: str, places: Any) -> tuple[Path, Path, str]:
     """Return the documents of training, those that are held out, and a digest of all.
 
     Raises:
-        Missing: there are no texts of this name.
+        Missing: there are no texts of this name, or others than finished runs had.
     """
     file = places.corpora / f"{name}.txt"
     if not file.is_file():
         raise Missing(f"the texts {name}: {name}.txt in --corpus")
     text = file.read_bytes()
     digest = xxh3_64_hexdigest(text)
+    if places.digests.get(name, digest) != digest:
+        raise Missing(f"the texts {name} of the finished runs: {file} has others")
     folder = places.work / "texts" / f"{name}-{digest}"
     train, held_out = folder / "train.txt", folder / "held_out.txt"
     with locked(folder / "texts.lock"):
