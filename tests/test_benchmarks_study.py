@@ -100,7 +100,7 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
         capsys.readouterr().out
     )
     options = arguments(tmp_path)
-    options.corpus.mkdir(exist_ok=True)
+    options.corpus = tmp_path
     (options.corpus / "docs.txt").write_text("other texts\n")
     lines.append(options.runs, {"part": "one", "corpus": "docs", "texts": "0" * 16})
     study.run(options)
