@@ -37,6 +37,8 @@ from tests.conftest import RECIPES
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
 from tests.training.test_exact_resume import differences, metrics_of
 
+pytestmark = pytest.mark.slow  # together they take long
+
 RECIPE_FILES = [recipe_path(name) for name in recipe_names()]
 TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained"]
 
@@ -116,7 +118,6 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPE_FILES, ids=name_of)
 def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
     config = data.small(recipe)
@@ -182,7 +183,6 @@ def assert_resumes(
 CHECKPOINTS = {"type": "atomic", "save_every_num_batches": STEP}
 
 
-@pytest.mark.slow
 def test_sparse_gradients_of_a_table_resume_as_well(
     data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,6 @@ def test_sparse_gradients_of_a_table_resume_as_well(
     assert np.array_equal(rows, whole[:, :8]) and model.embedding_dim == 32
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [*RESUMED, *OTHERS], ids=name_of)
 def test_recipe_trains_resumes_and_embeds(
     recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -260,7 +259,6 @@ def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.
         return model.eval()(**batch.as_tensor_dict())["embeddings"].numpy()
 
 
-@pytest.mark.slow
 def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
     data: RecipeData, tmp_path: Path
 ) -> None:
@@ -525,7 +523,6 @@ def test_a_misspelt_key_is_named(part: str, data: RecipeData, tmp_path: Path) ->
         TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
 
 
-@pytest.mark.slow
 def test_bad_validation_documents_stop_before_the_first_step(
     data: RecipeData, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from declutr.commands.search import clipped, table
 from declutr.search import BACKENDS, Hit, SearchIndex
 from tests.search.fakes import FakeEncoder, naive
 
+pytestmark = pytest.mark.slow  # together they take long
+
 LINES = ["w1 w2", "", "w2 w3", "w1\tw3", "  ", "w4", "w2 w1"]
 
 
@@ -182,7 +184,6 @@ class TestSearch:
         assert found["query"] == "w1 w3" and hit.pop("score") == pytest.approx(1, abs=1e-6)
         assert hit == {"rank": 1, "line": 4, "text": "w1\tw3"}
 
-    @pytest.mark.slow
     def test_queries_are_read_from_standard_input(self, command, index, opened) -> None:
         output = command("search", index, "--json", "-k", "1", stdin=b"w4\n\n  \nw2 w3\r\n")
         answers = [json.loads(line) for line in output.splitlines()]
@@ -275,7 +276,6 @@ class TestOutput:
         assert list(table(hits, 80)) == ["1   1.000      10  text", "2  -0.250  12,346  text"]
 
 
-@pytest.mark.slow
 def test_lines_find_themselves_with_a_trained_model(
     command, trained: Path, documents, tmp_path: Path
 ) -> None:
@@ -294,7 +294,6 @@ def test_lines_find_themselves_with_a_trained_model(
         command("search", tmp_path / "index", "ka lo")
 
 
-@pytest.mark.slow
 def test_prompts_of_the_model_are_used(command, prompted: Path, tmp_path: Path) -> None:
     encoder = declutr.inference.encoder.Encoder(prompted, device="cpu")
 

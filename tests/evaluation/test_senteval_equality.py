@@ -20,6 +20,8 @@ from tests.evaluation import plain_files as files
 from tests.evaluation import plain_senteval as plain
 from tests.evaluation import published_layout as layout
 
+pytestmark = pytest.mark.slow  # together they take long
+
 WIDTH = 8
 WORDS = [*"abcdefghijklmnopqrst"]
 TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")

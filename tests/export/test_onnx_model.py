@@ -10,6 +10,8 @@ import transformers
 from declutr.export.onnx_model import EmbeddingGraph, write_onnx
 from tests import families
 
+pytestmark = pytest.mark.slow  # together they take long
+
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 

@@ -20,6 +20,8 @@ from declutr.inference.whitening import Whitening
 from tests.archives.test_static_folder import TABLE, TOKENIZER, VECTORS
 from tests.conftest import RECIPES
 
+pytestmark = pytest.mark.slow  # together they take long
+
 TEXTS = ["kalo mitu", "", "resa nove pidu " * 200, "  odd\u2003white space, 中文 \n"]
 
 
@@ -107,7 +109,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Path
     return run
 
 
-@pytest.mark.slow
 def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: Path) -> None:
     whitening = Whitening.fit([Encoder(trained)(TEXTS * 9 + ["ka lo re"] * 9)], 2)
     for whiten in (False, True):
@@ -132,7 +133,6 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
     (trained / "whitening.safetensors").unlink()
 
 
-@pytest.mark.slow
 def test_an_archive_needs_its_start_no_more(trained: Path, tmp_path: Path) -> None:
     """It carries the tokenizer; another run starts from an export of it."""
     expected = Encoder(trained)(TEXTS)
@@ -195,7 +195,6 @@ def test_the_command_makes_tables_of_other_sources(
     assert Encoder(tmp_path / "out")(["the cat", ""]).shape == (2, 2)
 
 
-@pytest.mark.slow
 def test_a_pooler_that_no_table_has_is_not_exported(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

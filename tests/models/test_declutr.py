@@ -287,6 +287,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
 @pytest.mark.parametrize("chunk_size", [1, 3])
 def test_chunks_equal_the_whole_batch(

@@ -142,6 +142,7 @@ def test_a_safe_configuration_passes(tmp_path: Path) -> None:
     check(CONFIG, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_every_recipe_passes(recipe: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("TRANSFORMER_MODEL", "distilroberta-base")

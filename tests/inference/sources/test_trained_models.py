@@ -20,6 +20,8 @@ from declutr.transformer.pooling import LAYERS, POOLINGS
 from tests.families import wordpiece
 from tests.hostile_archives import with_json
 
+pytestmark = pytest.mark.slow  # together they take long
+
 PLAIN = [pooling for pooling in POOLINGS if pooling != "pooler"]
 
 
@@ -287,7 +289,6 @@ def test_a_name_on_the_hub(
         open_encoder("hf:org/absent", device="cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "?precision=int8", "?pooling=cls"])
 def test_parameters_are_counted_as_they_were_stored(checkpoint: Path, options: str) -> None:
     weights = loaded(checkpoint)[1].named_parameters()
@@ -296,7 +297,6 @@ def test_parameters_are_counted_as_they_were_stored(checkpoint: Path, options: s
     assert encoder.describe()["parameters"] == expected > 0
 
 
-@pytest.mark.slow
 def test_trained_archives(trained: Path, texts: list[str]) -> None:
     expected = Encoder(trained, cuda_device=-1, dtype="float32")(texts)
     tar = trained / "model.tar.gz"
@@ -310,7 +310,6 @@ def test_trained_archives(trained: Path, texts: list[str]) -> None:
     assert fingerprint(trained, max_length=16) != fingerprint(trained)
 
 
-@pytest.mark.slow
 def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> None:
     moved = tmp_path / "run"
     shutil.copytree(trained, moved)
@@ -324,7 +323,6 @@ def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> N
     assert fingerprint(moved) != before
 
 
-@pytest.mark.slow
 def test_another_whitening_changes_where_embeddings_are_stored(
     trained: Path, tmp_path: Path
 ) -> None:
@@ -354,7 +352,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_model_of_another_kind_is_refused(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(DeCLUTR, "embedding_dim")
     with pytest.raises(EncoderError, match="holds a DeCLUTR, which gives no embeddings"):

@@ -17,6 +17,8 @@ from declutr.runs.check.sources import COMPUTED
 from declutr.runs.known_keys import RecipeError
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
 
+pytestmark = pytest.mark.slow  # together they take long
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> RecipeData:
@@ -36,7 +38,6 @@ def checked(name: str, data: RecipeData, folder: Path, **changes: Any) -> Report
     return check_recipe(file, json.dumps(changes))
 
 
-@pytest.mark.slow
 def test_nothing_is_wrong_with_the_recipes() -> None:
     for name in recipe_names():
         config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
