@@ -201,8 +201,9 @@ def shown(apart: list[str]) -> str:
 def rates_of_the_same_trainer(module: ModuleType) -> bool:
     """Let `find-lr` accept configurations with the trainer "declutr", whose loop it does not use.
 
-    AllenNLP accepts only its own trainer, by name, whose `grad_norm` must not be null. Can be removed
-    when it checks the class.
+    AllenNLP accepts only its own trainer, by name, whose `grad_norm` must not be null.
+
+    Can be removed when it checks the class.
     """
 
     @replaces(module)

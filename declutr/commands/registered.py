@@ -17,7 +17,7 @@ from declutr.commands.errors import CommandError
 
 
 class _Registered(Subcommand):
-    """What a subcommand does otherwise than a command that runs alone.
+    """A base class of the subcommands, with what they do otherwise than a command alone.
 
     AllenNLP lists it with the prefix of this package where another package took its name, and
     programs that call AllenNLP get AllenNLP's error of arguments.

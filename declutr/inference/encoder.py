@@ -260,4 +260,4 @@ def _shown(texts: int) -> Iterator[Callable[[int], Any]]:
 
 
 def _nothing(texts: int) -> None:
-    """Show no progress."""
+    """Ignore the number of texts that are embedded, where no progress is shown."""
