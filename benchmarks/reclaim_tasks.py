@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from benchmarks.reclaim_runs import RECIPES, TASKS, outcome_in_fork, written
 from benchmarks.reclaim_tables import SHARED, record_tables
+from benchmarks.results import json_lines
 
 FRACTIONS = 0.1, 1.0
 ROWS = tuple(RECIPES)[:8]
@@ -107,18 +108,10 @@ def _run_missing(settings: list[dict[str, Any]], file: Path, args: argparse.Name
 
 def _finished(file: Path, settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the finished runs among `settings`; a line that was not written to its end is none."""
-    found = []
-    for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else []:
-        try:
-            one = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if any(_is_of(one, setting) for setting in settings):
-            found.append(one)
     if file.exists() and not file.read_bytes().endswith(b"\n"):
         with file.open("a") as lines:  # what comes next begins a line
             lines.write("\n")
-    return found
+    return [one for one in json_lines(file) if any(_is_of(one, setting) for setting in settings)]
 
 
 def _is_of(one: dict[str, Any], setting: dict[str, Any]) -> bool:

@@ -135,6 +135,20 @@ def latest(folder: Path = FOLDER) -> list[Run]:
     return [Run.of(json.loads(file.read_text(encoding="utf-8"))[-1]) for file in _files(folder)]
 
 
+def json_lines(file: Path) -> list[dict[str, Any]]:
+    """Return the objects in a file of JSON lines; a line that was not written to its end is none.
+
+    Without such a file there are none.
+    """
+    found = []
+    for text in file.read_text(encoding="utf-8").split("\n") if file.exists() else []:
+        try:
+            found.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return found
+
+
 def _without_folders(given: Any) -> Any:
     """The name of a file by its absolute path: where it lay on this machine is of no use."""
     is_path = isinstance(given, str) and given.startswith("/")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory import ROOT
+from benchmarks.results import json_lines
 from benchmarks.study.grid import Entry
 
 FOLDER = ROOT / "benchmarks" / "study" / "runs"
@@ -24,15 +25,7 @@ _HUNDREDTHS = 100  # bootstrap samples are kept to two decimals
 
 def read_lines(folder: Path, part: str) -> list[Line]:
     """Return the finished runs of a part; a line that was not written to its end is none."""
-    file = folder / f"{part}.jsonl"
-    found = []
-    for text in file.read_text(encoding="utf-8").split("\n") if file.exists() else []:
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
-            continue
-        found.append(line)
-    return found
+    return json_lines(folder / f"{part}.jsonl")
 
 
 def append(folder: Path, line: Line) -> None:

@@ -227,7 +227,7 @@ def _cuts(size: int | None, width: int) -> bool:
 
 
 def _with_onnx(wanted: bool | None, dtype: str) -> tuple[bool, list[str]]:
-    """Return whether to write an ONNX model, and notes for the user.
+    """Return whether to write an ONNX model, which holds float32 alone, and notes for the user.
 
     # Raises
 
@@ -239,7 +239,7 @@ def _with_onnx(wanted: bool | None, dtype: str) -> tuple[bool, list[str]]:
         return False, []
     missing = missing_packages()
     if not missing:
-        return True, []
+        return dtype == "float32", []
     how = f"{' and '.join(missing)} not installed: pip install 'declutr[onnx]'"
     if wanted:
         raise ExportError(f"No ONNX model can be made: {how}, or leave ONNX out (--no-onnx).")

@@ -107,8 +107,7 @@ class StaticExport:
 
     table : the tokenizer and the vectors.
     whitened : whether a whitening is multiplied into the vectors.
-    dtype : one of `declutr.archives.static_folder.DTYPES`, in which the vectors are stored. In
-        float16 and int8, no ONNX model is written, which would hold them in float32.
+    dtype : one of `declutr.archives.static_folder.DTYPES`, in which the vectors are stored.
     """
 
     plain_white_space = False
@@ -122,7 +121,7 @@ class StaticExport:
         """Write the files of sentence-transformers, and the ONNX model if it is wanted."""
         say("Writing the table of token vectors")
         write_static(self._table, folder, self._dtype)
-        if with_onnx and self._dtype == "float32":
+        if with_onnx:
             write_onnx(StaticGraph(self._table), folder / FILE)
 
     def comparable(self, texts: list[str]) -> list[str]:
@@ -159,7 +158,6 @@ class StaticExport:
 
     def card(self, name: str, record: TrainingRecord, found: Comparison, with_onnx: bool) -> str:
         """Return the text of README.md, in Markdown with a YAML header."""
-        with_onnx = with_onnx and self._dtype == "float32"
         return static_card(name, self._table, found, with_onnx, self._dtype)
 
 

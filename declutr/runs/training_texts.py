@@ -68,8 +68,9 @@ class TextFiles:
         """
         self._require_known("has no texts to make a first table of")
         try:
+            names = self.texts_read
             for record in self._read(path):
-                found = (record[name] for name in self.texts_read)
+                found = (record[name] for name in names)
                 yield from (text for text in found if isinstance(text, str) and text.strip())
         except ValueError as error:
             told = isinstance(error, SourceError)

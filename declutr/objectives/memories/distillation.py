@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from declutr.objectives import numerics
+from declutr.objectives.distances import off_diagonal
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import on_host, to_device
 
@@ -53,10 +54,7 @@ def distillation_loss(
 def _logits(embeddings: Tensor, temperature: float) -> Tensor:
     """Return the cosines of every row with all others, divided by a temperature, `(N, N - 1)`."""
     rows = numerics.unit(embeddings)
-    count = len(rows)
-    cosines = (rows @ rows.T).flatten()[: count * count - 1]
-    others = cosines.view(count - 1, count + 1)[:, 1:]  # all but the diagonal
-    return others.reshape(count, count - 1) / temperature
+    return off_diagonal(rows @ rows.T).view(len(rows), len(rows) - 1) / temperature
 
 
 @Objective.register("distillation")
