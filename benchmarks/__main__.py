@@ -19,7 +19,6 @@ BENCHMARKS = {
     "reclaim": "RECLAIM beside a task: time, memory, size of its banks",
     "reclaim_tasks": "accuracy with and without RECLAIM on real tasks (needs data)",
     "study": "what training gains over its start: the grid of docs/RESULTS.md (needs data)",
-    "real_text": "what objectives make of one encoder on real text (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
     "rivals": "embedding against sentence-transformers, ONNX Runtime and fastembed",

@@ -34,18 +34,17 @@ _ORDER = (
     "bulk",
     "bulk_killed",
     "objectives",
-    "real_text",
     "reclaim",
     "reclaim_precise",
     "reclaim_growth",
-    "reclaim_tasks",
-    "reclaim_ablation",
-    "reclaim_claims",
     "releases",
     "releases_speed",
     "startup",
 )
 """Of the sections; others follow."""
+
+OF_RESULTS = ("reclaim_tasks", "reclaim_ablation", "reclaim_claims")
+"""Runs that are about quality: they are on the page of results."""
 
 _TITLE = """# Benchmarks
 
@@ -105,17 +104,23 @@ def markdown(runs: Sequence[Run], pictures: bool = True) -> str:
     parts = [_TITLE, summary(runs), _INTRODUCTION]
     known = {run.name for run in runs}
     for run in sorted(runs, key=_place):
-        parts.append(f"## {run.title}\n")
-        if pictures:
-            parts += [f"![{plot.title}](benchmarks/{plot.file}.svg)\n" for plot in run.plots]
-        parts.append(table(run.rows))
-        if run.note:
-            parts.append(f"{run.note}\n")
-        parts.append(f"<sub>{_provenance(run)}</sub>\n")
+        if run.name not in OF_RESULTS:
+            parts += section(run, pictures)
     missing = [title for name, title in GPU.items() if name not in known]
     if missing:
         parts += [_NOT_MEASURED, "".join(f"- {title}\n" for title in missing)]
     return "\n".join(filter(None, parts))
+
+
+def section(run: Run, pictures: bool = True) -> Iterator[str]:
+    """Yield the paragraphs about a run."""
+    yield f"## {run.title}\n"
+    if pictures:
+        yield from (f"![{plot.title}](benchmarks/{plot.file}.svg)\n" for plot in run.plots)
+    yield table(run.rows)
+    if run.note:
+        yield f"{run.note}\n"
+    yield f"<sub>{_provenance(run)}</sub>\n"
 
 
 def _place(run: Run) -> tuple[int, str]:
@@ -163,8 +168,12 @@ def draw(plot: Plot, rows: Sequence[Row], file: Path) -> None:
 
 
 @contextmanager
-def picture(title: str, file: Path, height: float) -> Iterator[Any]:
+def picture(
+    title: str, file: Path, height: float, width: float = 7.2, **panels: Any
+) -> Iterator[Any]:
     """Yield axes to draw on, in the style of all pictures; at the end, they are written as SVG.
+
+    With `panels`, options of `pyplot.subplots`, these are an array of axes.
 
     Raises:
         ModuleNotFoundError: without matplotlib.
@@ -187,9 +196,12 @@ def picture(title: str, file: Path, height: float) -> Iterator[Any]:
         "axes.spines.right": False,
     }
     with pyplot.rc_context(options):
-        figure, axes = pyplot.subplots(figsize=(7.2, height), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained", **panels)
         yield axes
-        axes.set_title(title, loc="left", fontweight="bold")
+        if panels:
+            figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        else:
+            axes.set_title(title, loc="left", fontweight="bold")
         figure.savefig(file, metadata={"Date": None})
         pyplot.close(figure)
 

@@ -14,13 +14,14 @@ from declutr.runs.recipe_parameters import recipe_parameters
 from declutr.static_vectors.first_tables import table_of_texts
 
 GRID = """
-local trained(name) = { name: name, recipe: "static_declutr", keys: { temperature: 0.2 } };
+local trained(name, temperature) =
+  { name: name, recipe: "static_declutr", keys: { temperature: temperature } };
 {
   starts: { words: { kind: "texts" } },
   parts: { one: { title: "One", tasks: ["STS12"], blocks: [
     { corpora: ["docs"], starts: ["words"], rows: [{ name: "start", recipe: null, keys: {} }],
       seeds: [0] },
-    { corpora: ["docs"], starts: ["words"], rows: [trained("a"), trained("b")], seeds: [1, 2] },
+    { corpora: ["docs"], starts: ["words"], rows: [trained("a", 0.2), trained("b", 0.1)], seeds: [1, 2] },
   ] } },
 }
 """
@@ -41,7 +42,7 @@ def outcome(entry: grid.Entry, *_: Any) -> lines.Line:
     machine = {"cpu": "a processor", "threads": 1, "python": "3", "torch": "2"}
     found = {"scores": {"STS12": {"all Spearman": value}}, "samples": {"STS12": samples}}
     about = {"processor_seconds": 3.0, "release": "2", "date": "2030-01-01", "machine": machine}
-    return {**entry, **found, **about}
+    return {**entry, **found, "texts": "0" * 16, **about}
 
 
 def page(folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int) -> str:
@@ -81,6 +82,33 @@ def test_a_killed_grid_goes_on_to_the_same_page(
     assert capsys.readouterr().out == "one | docs | words | b | seed 2\n1 runs are missing.\n"
 
 
+def test_a_run_serves_every_part_that_asks_for_no_more() -> None:
+    settings = {"start": {"kind": "bm25"}, "recipe": None, "keys": {}}
+    entry = {"part": "one", "corpus": "docs", "row": "a", "seed": 1, "settings": settings}
+    entry |= {"tasks": ["STS12"], "curve": None}
+    line = {**entry, "part": "two", "row": "b", "tasks": ["TREC", "STS12"]}
+    assert lines.line_of(entry, [line]) is line
+    for needs in ({"tasks": ["SUBJ"]}, {"curve": {"tasks": []}}, {"seed": 2}, {"corpus": "other"}):
+        assert lines.line_of({**entry, **needs}, [line]) is None
+    assert lines.line_of({**entry, "settings": {**settings, "keys": {"lr": 1}}}, [line]) is None
+
+
+def test_texts_of_several_corpora_come_in_turns(tmp_path: Path) -> None:
+    for name, rows in (("a", "h1 a1 a2"), ("b", "h2 b1 b2 b3")):
+        (tmp_path / f"{name}.txt").write_text("\n".join(rows.split()) + "\n")
+    places = running.Places(tmp_path, tmp_path, tmp_path / "work")
+    assert running._joined(("a", "b"), places).read_text().split() == "a1 b1 a2 b2 b3".split()
+
+
+def test_probing_tasks_are_cut_evenly(tmp_path: Path) -> None:
+    (tmp_path / "probing_surrogate").mkdir()
+    marks = ["tr"] * 60 + ["va"] * 30 + ["te"] * 15
+    rows = [f"{mark}\t{at % 2}\ttext {at}" for at, mark in enumerate(marks)]
+    (tmp_path / "probing_surrogate" / "bigram_shift.txt").write_text("\n".join(rows) + "\n")
+    (task,) = scoring.tasks_of(["bigram shift"], tmp_path, tmp_path / "held_out", tmp_path / "w")
+    assert sorted(task.sentences()) == [f"text {at}" for at in (0, 15, 30, 45, 60, 75, 90)]
+
+
 def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
     (tmp_path / "grid.jsonnet").write_text(GRID)
     every = grid.entries(grid.read_grid(tmp_path / "grid.jsonnet"), "one")
@@ -102,7 +130,7 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     options = arguments(tmp_path)
     options.corpus = tmp_path
     (options.corpus / "docs.txt").write_text("other texts\n")
-    lines.append(options.runs, {"part": "one", "corpus": "docs", "texts": "0" * 16})
+    lines.append(options.runs, {"part": "one", "corpus": "docs", "seed": 9, "texts": "0" * 16})
     study.run(options)
     assert "which need the texts docs of the finished runs: " in capsys.readouterr().out
 

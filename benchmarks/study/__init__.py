@@ -57,13 +57,13 @@ def run(args: argparse.Namespace) -> None:
     elif args.corpus is None or args.data is None:
         print("study left out: it needs --corpus and --data.")
     else:
-        _run(missing, grid, args)
+        _run(missing, args)
 
 
 def _missing(of_part: list[Entry], args: argparse.Namespace) -> list[Entry]:
     """Return the runs of a part that are not finished, of the share that was asked for."""
     first, every = map(int, args.share.split("/")) if args.share else (1, 1)
-    finished = lines.read_lines(args.runs, of_part[0]["part"])
+    finished = lines.read_lines(args.runs)
     return [
         entry
         for entry in of_part[first - 1 :: every]
@@ -82,7 +82,7 @@ def _list(missing: list[Entry]) -> None:
     print(f"{len(missing)} runs are missing.")
 
 
-def _run(missing: list[Entry], grid: dict, args: argparse.Namespace) -> None:
+def _run(missing: list[Entry], args: argparse.Namespace) -> None:
     import torch
 
     from benchmarks.study.running import Places, outcome
@@ -92,13 +92,14 @@ def _run(missing: list[Entry], grid: dict, args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     work = (args.work or default_cache_dir() / "study").absolute()
     encoders = dict(given.split("=", 1) for given in args.encoder)
-    finished = [line for part in grid["parts"] for line in lines.read_lines(args.runs, part)]
-    digests = {line["corpus"]: line["texts"] for line in finished if "texts" in line}
+    digests = {line["corpus"]: line["texts"] for line in lines.read_lines(args.runs)}
     places = Places(args.corpus.absolute(), args.data.absolute(), work, encoders, digests)
     left_out: dict[str, int] = {}
     for entry in tqdm(missing[:1] if args.quick else missing, unit="run"):
+        if lines.line_of(entry, lines.read_lines(args.runs)):  # as another row, a moment ago
+            continue
         try:
-            line = outcome(entry, grid["parts"][entry["part"]]["tasks"], places)
+            line = outcome(entry, places)
         except Missing as error:
             left_out[str(error)] = left_out.get(str(error), 0) + 1
             continue

@@ -1,8 +1,10 @@
 // The grid of `python -m benchmarks study`: every run of every part.
 //
+// Two entries with the same texts, settings and seed are one run, whatever they are called.
+//
 // `starts` are encoders before training, by name; `parts` have blocks, and a block is all
 // combinations of its corpora, starts, rows and seeds. A row without a recipe is the start itself.
-// `tasks` are what runs of a part are scored on.
+// `tasks` are what runs of a part are scored on, `curve` is what they are scored on between steps.
 // `keys` are settings of the recipe, as `declutr.train` takes them. They are given even where they
 // are the recipe's own: a line of results says all that it depends on.
 local seeds = [1, 2, 3, 4, 5];
@@ -27,38 +29,46 @@ local static_declutr = {
 local changed(name, changes) = static_declutr { name: name, keys+: changes };
 
 // ---- transformers ----
-// Pre-trained here by the recipe `mlm_only`, on the corpus itself. On a GPU, change its size; or take
-// any folder of a transformer: `{ kind: "encoder", encoder: "base" }` and `--encoder base=FOLDER`.
+// Pre-trained here by the recipe `mlm_only`, on `texts` less what is held out: some 18 million tokens,
+// in half an hour of one core. On a GPU, change its size and its epochs; or take any folder of a
+// transformer: `{ kind: "encoder", encoder: "base" }` and `--encoder base=FOLDER`.
 local transformer = "small transformer";
 local pretrained = {
   kind: "pretrained",
+  texts: ["openstax_sections", "acl_papers", "eltec_eng_chapters"],
   layers: 2,
-  hidden_size: 128,
+  hidden_size: 256,
   heads: 4,
-  vocabulary: 8000,
+  vocabulary: 16000,
   keys: {
-    learning_rate: 1e-3,
-    num_epochs: 8,
-    num_anchors: 4,
-    batch_size: 16,
-    min_span_len: 24,
+    learning_rate: 5e-4,
+    num_epochs: 4,
+    num_anchors: 8,
+    batch_size: 4,
+    min_span_len: 32,
     max_span_len: 126,
+    "model.precision": "bfloat16",
   },
 };
-local paper_spans = { min_span_len: 8, max_span_len: 64, batch_size: 16 };
-local declutr(name, changes={}) = {
-  name: name,
-  recipe: "declutr",
-  keys: paper_spans { learning_rate: 5e-4, num_epochs: 2, temperature: 0.05 } + changes,
+local spans(shortest, longest) = { min_span_len: shortest, max_span_len: longest };
+local base = spans(8, 64) {
+  batch_size: 16,
+  num_anchors: 2,
+  num_positives: 2,
+  learning_rate: 5e-4,
+  num_epochs: 2,
+  temperature: 0.05,
 };
+local declutr(name, changes={}, recipe="declutr") =
+  { name: name, recipe: recipe, keys: base + changes };
 // Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so that
 // they see as many spans, in as many steps.
-local one_anchor = { num_anchors: 1, batch_size: 2 * paper_spans.batch_size, num_epochs: 4 };
+local one_anchor = { num_anchors: 1, batch_size: 2 * base.batch_size, num_epochs: 2 * base.num_epochs };
 local with(anchors, changes) =
   (if anchors == 1 then one_anchor else { num_anchors: anchors }) + changes;
 
-// Sentence objectives: 500 steps of 64 sentences of the same documents.
-local of_sentences(name, recipe, changes={}) = {
+// Sentence objectives: so many steps of 64 sentences of the same documents.
+local of_sentences(name, recipe, changes={}, steps=500) = {
   name: name,
   recipe: recipe,
   texts: "sentences",
@@ -66,15 +76,24 @@ local of_sentences(name, recipe, changes={}) = {
     batch_size: 64,
     num_epochs: 1,
     learning_rate: 1e-4,
-    "data_loader.subset": { size: 32000 },
+    "data_loader.subset": { size: 64 * steps },
   } + changes,
+};
+local mean = { "model.seq2vec_encoder": null };
+local whitened(name, options) = {
+  name: name,
+  recipe: "transformer_mean",
+  texts: "sentences",
+  keys: {},
+  whitening: ["--max-texts", "32000"] + options,
 };
 local trained_on(corpora, start, rows) = [
   { corpora: corpora, starts: [start], rows: [alone], seeds: of_start },
   { corpora: corpora, starts: [start], rows: rows, seeds: [1, 2, 3] },
 ];
 local similarity = ["STS12", "STS-B 2012", "SICK-R", "Cranfield", "span retrieval"];
-local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
+local everything = similarity + ["TREC", "SUBJ"];
+local probing = ["length", "bigram shift", "tense"];
 
 {
   starts: {
@@ -153,10 +172,46 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
       }],
     },
 
-    // DeCLUTR (ACL 2021), figure 2: anchors, temperature, positives and their strategy.
-    figure2: {
-      title: "DeCLUTR's figure 2: anchors, temperature, positives",
+    // What the parts below are run with was chosen here, with a seed that they do not have.
+    search: {
+      title: "Settings of DeCLUTR, SimCSE and SCD from the small transformer, with one seed",
       tasks: everything,
+      blocks: [
+        { corpora: ["openstax_sections"], starts: [transformer], rows: [alone], seeds: of_start },
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer],
+          rows: [
+            declutr("DeCLUTR, lr %s" % rate, { learning_rate: std.parseJson(rate) })
+            for rate in ["1e-4", "5e-4", "2e-3"]
+          ] + [
+            declutr("DeCLUTR, temperature 0.2", { temperature: 0.2 }),
+            declutr("DeCLUTR, spans of 32 to 126", spans(32, 126)),
+          ] + [
+            of_sentences("%s, %s, lr %s" % [recipe[0], pooled[0], rate], recipe[1], pooled[1] {
+              learning_rate: std.parseJson(rate),
+            })
+            for recipe in [["SimCSE", "simcse"], ["SCD", "scd"]]
+            for pooled in [["first token", {}], ["mean", mean]]
+            for rate in ["3e-5", "1e-4", "1e-3"]
+          ] + [
+            of_sentences("SCD, mean, lr 1e-4, a tenth of the decorrelation", "scd", mean {
+              "model.loss.decorrelation_weight": 0.0005,
+            }),
+          ],
+          seeds: [11],
+        },
+      ],
+    },
+
+    objectives: {
+      title: "Objectives from one start",
+      tasks: everything + probing,
+      curve: {
+        tasks: ["STS12", "SICK-R", "Cranfield"],
+        every_num_steps: 100,
+        every_num_epochs: 1000,  // beside these, the last step
+      },
       blocks: [
         {
           corpora: ["openstax_sections"],
@@ -168,37 +223,101 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
           corpora: ["openstax_sections"],
           starts: [transformer],
           rows: [
-            declutr("%d anchors" % anchors, with(anchors, {}))
-            for anchors in [1, 2, 4]
-          ] + [
-            declutr("temperature %g" % temperature, { temperature: temperature })
-            for temperature in [5e-4, 5e-3, 5e-1]
-          ] + [
-            declutr("%d positives" % positives, { num_positives: positives })
-            for positives in [1, 4]
-          ] + [
-            declutr("%s positives, %d anchors" % [strategy, anchors], with(anchors, {
-              "dataset_reader.sampling_strategy": strategy,
-            }))
-            for strategy in ["adjacent", "subsuming"]
-            for anchors in [1, 2]
-          ] + [
-            declutr("%d documents" % documents, { "data_loader.subset": { size: documents } })
-            for documents in [200, 660]
+            declutr("DeCLUTR"),
+            declutr("DeCLUTR without MLM", recipe="contrastive_only"),
+            declutr("MLM", recipe="mlm_only"),
+            of_sentences("SimCSE, first token", "simcse"),
+            of_sentences("SimCSE, mean", "simcse", mean),
+            of_sentences("SCD, first token", "scd"),
+            of_sentences("SCD, mean", "scd", mean),
+            of_sentences("Barlow Twins, mean", "barlow_twins", mean),
+            of_sentences("Contrastive Tension, in-batch negatives", "contrastive_tension_in_batch"),
+            of_sentences("TSDAE", "tsdae"),
           ],
           seeds: [1, 2, 3],
         },
       ],
     },
 
-    // DeCLUTR (ACL 2021), figure 3: the objective.
-    figure3: {
-      title: "DeCLUTR's figure 3: with and without masked language modelling",
+    // Nothing but a map of embeddings is fitted, to as many sentences as the objectives see.
+    maps: {
+      title: "Whitening and flow of the same start",
       tasks: everything,
       blocks: trained_on(["openstax_sections"], transformer, [
+        whitened("whitening", []),
+        whitened("whitening to 128 dimensions", ["--dimension", "128"]),
+        whitened("flow", ["--method", "flow"]),
+      ]),
+    },
+
+    // The setting of the table of release 1.5.0, and changes of it, each alone.
+    release_1_5: {
+      title: "The settings of 1.5.0, and what each of them costs",
+      tasks: everything,
+      local old = spans(8, 48) { num_epochs: 4, learning_rate: 5e-5 },
+      local wrong = {
+        learning_rate: 3e-5,
+        "trainer.optimizer": {
+          type: "huggingface_adamw",
+          eps: 1e-6,
+          correct_bias: false,
+          weight_decay: 0.1,
+          parameter_groups: [[["@norms_and_biases"], { weight_decay: 0.0 }]],
+          lr: 3e-5,
+        },
+        "trainer.learning_rate_scheduler": { type: "slanted_triangular", cut_frac: 0.1, ratio: 32 },
+      },
+      local right = { learning_rate: 3e-5 },
+      blocks: trained_on(["openstax_sections"], transformer, [
+        declutr("DeCLUTR as in 1.5.0", old),
+        declutr("DeCLUTR, spans of 32 to 126", old + spans(32, 126)),
+        declutr("DeCLUTR, learning rate 5e-4", old { learning_rate: 5e-4 }),
+        declutr("DeCLUTR, twice the steps", old { num_epochs: 8 }),
+        declutr("DeCLUTR, all three", old + spans(32, 126) { learning_rate: 5e-4, num_epochs: 8 }),
+        of_sentences("SimCSE as in 1.5.0", "simcse", wrong),
+        of_sentences("SimCSE, its own optimizer", "simcse", right),
+        of_sentences("SimCSE, three times the steps", "simcse", wrong, 1500),
+        of_sentences("SimCSE, mean", "simcse", wrong + mean),
+        of_sentences("SimCSE, all three", "simcse", right + mean, 1500),
+        of_sentences("SCD as in 1.5.0", "scd", wrong),
+        of_sentences("SCD, its own optimizer", "scd", right),
+        of_sentences("SCD, mean", "scd", wrong + mean),
+      ]),
+    },
+
+    // DeCLUTR (ACL 2021), figure 2: anchors, temperature, positives and their strategy, documents.
+    figure2: {
+      title: "DeCLUTR's figure 2: anchors, temperature, positives, documents",
+      tasks: everything,
+      blocks: trained_on(["openstax_sections"], transformer, [
+        declutr("%d anchor(s)" % anchors, with(anchors, {}))
+        for anchors in [1, 2, 4]
+      ] + [
+        declutr("temperature %s" % temperature, { temperature: std.parseJson(temperature) })
+        for temperature in ["5e-4", "5e-3", "0.05", "0.5"]
+      ] + [
+        declutr("%d positive(s)" % positives, { num_positives: positives })
+        for positives in [1, 2, 4]
+      ] + [
+        declutr("%s positives, %d anchor(s)" % [strategy, anchors], with(anchors, {
+          "dataset_reader.sampling_strategy": strategy,
+        }))
+        for strategy in ["adjacent", "subsuming"]
+        for anchors in [1, 2]
+      ] + [
+        declutr("%d documents" % documents, { "data_loader.subset": { size: documents } })
+        for documents in [200, 660]
+      ]),
+    },
+
+    // DeCLUTR (ACL 2021), figure 3 and section 5.4: the objective. Probing is its argument for MLM.
+    figure3: {
+      title: "DeCLUTR's figure 3: with and without masked language modelling",
+      tasks: everything + probing,
+      blocks: trained_on(["openstax_sections"], transformer, [
         declutr("contrastive and MLM"),
-        declutr("contrastive") { recipe: "contrastive_only" },
-        declutr("MLM") { recipe: "mlm_only" },
+        declutr("contrastive", recipe="contrastive_only"),
+        declutr("MLM", recipe="mlm_only"),
       ]),
     },
 
@@ -208,47 +327,37 @@ local everything = similarity + ["TREC", "SUBJ", "surrogate:past_present"];
       tasks: everything,
       blocks: trained_on(["openstax_sections"], transformer, [
         declutr("DeCLUTR"),
-        declutr("projection") { recipe: "declutr_projection" },
-        declutr("memory bank") { recipe: "declutr_memory_bank" },
+        declutr("projection", recipe="declutr_projection"),
+        declutr("memory bank", { embedding_size: pretrained.hidden_size }, "declutr_memory_bank"),
       ]),
     },
 
-    // SCD (2022), table 3: its two terms alone and together.
+    // SCD (2022), table 3: its two terms alone and together; its figure of alignment and uniformity.
     scd: {
       title: "SCD's ablation",
       tasks: everything + ["geometry"],
       blocks: trained_on(["openstax_sections"], transformer, [
-        of_sentences("self-contrast", "scd_self_contrast"),
-        of_sentences("decorrelation", "scd_decorrelation"),
-        of_sentences("SCD", "scd"),
-      ]),
-    },
-
-    objectives: {
-      title: "Objectives from one start",
-      tasks: everything,
-      blocks: trained_on(["openstax_sections"], transformer, [
-        declutr("DeCLUTR"),
-        declutr("DeCLUTR without MLM") { recipe: "contrastive_only" },
-        declutr("MLM") { recipe: "mlm_only" },
-        of_sentences("SimCSE", "simcse"),
-        of_sentences("SCD", "scd"),
-        of_sentences("Barlow Twins", "barlow_twins"),
-        of_sentences("Contrastive Tension, in-batch negatives", "contrastive_tension_in_batch"),
-        of_sentences("TSDAE", "tsdae"),
+        of_sentences("self-contrast", "scd_self_contrast", mean),
+        of_sentences("decorrelation", "scd_decorrelation", mean),
+        of_sentences("SCD", "scd", mean),
+        of_sentences("SimCSE", "simcse", mean),
       ]),
     },
 
     adaptation: {
       title: "Adapting a public sentence encoder to a domain",
       tasks: similarity,
-      local gentle = { learning_rate: 2e-5, num_epochs: 1, max_span_len: 128, min_span_len: 32 },
+      local gentle = spans(32, 128) {
+        learning_rate: 2e-5,
+        num_epochs: 1,
+        "data_loader.subset": { size: 640 },
+      },
       blocks: trained_on(["acl_papers"], "MiniLM", [
         declutr("DeCLUTR", gentle),
-        declutr("DeCLUTR without MLM", gentle) { recipe: "contrastive_only" },
-        declutr("MLM", gentle) { recipe: "mlm_only" },
-        of_sentences("SimCSE", "simcse", { learning_rate: 2e-5 }),
-        of_sentences("TSDAE", "tsdae", { learning_rate: 2e-5 }),
+        declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
+        declutr("MLM", gentle, "mlm_only"),
+        of_sentences("SimCSE", "simcse", mean { learning_rate: 2e-5 }, 100),
+        of_sentences("TSDAE", "tsdae", mean { learning_rate: 2e-5 }, 100),
       ]),
     },
   },

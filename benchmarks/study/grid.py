@@ -39,7 +39,7 @@ def chosen_parts(grid: Mapping[str, Any], names: Sequence[str] | None) -> list[s
 def entries(grid: Mapping[str, Any], part: str) -> list[Entry]:
     """Return the runs of a part, one seed after the other: what ends early has all rows.
 
-    Those of blocks without training come first, and a run that two blocks have comes once.
+    Those of blocks without training come first.
     """
     found: list[Entry] = []
     for block in grid["parts"][part]["blocks"]:
@@ -58,4 +58,7 @@ def _entry(
     of_row = {name: value for name, value in row.items() if name != "name"}
     settings = {"start": grid["starts"][start], **of_row}
     names = {"part": part, "corpus": corpus, "start": start, "row": row["name"]}
-    return {**names, "seed": seed, "settings": settings}
+    of_part = grid["parts"][part]
+    curve = of_part.get("curve") if row["recipe"] else None
+    asked = {"tasks": of_part["tasks"], "curve": curve}
+    return {**names, "seed": seed, "settings": settings, **asked}

@@ -23,9 +23,9 @@ Line = dict[str, Any]
 _HUNDREDTHS = 100  # bootstrap samples are kept to two decimals
 
 
-def read_lines(folder: Path, part: str) -> list[Line]:
-    """Return the finished runs of a part; a line that was not written to its end is none."""
-    return json_lines(folder / f"{part}.jsonl")
+def read_lines(folder: Path) -> list[Line]:
+    """Return the finished runs of all parts; a line that was not written to its end is none."""
+    return [line for file in sorted(folder.glob("*.jsonl")) for line in json_lines(file)]
 
 
 def append(folder: Path, line: Line) -> None:
@@ -42,9 +42,19 @@ def append(folder: Path, line: Line) -> None:
 
 
 def line_of(entry: Entry, lines: Sequence[Line]) -> Line | None:
-    """Return the finished run of an entry: the last one with all that the entry says."""
-    matching = (line for line in reversed(lines) if entry.items() <= line.items())
+    """Return the finished run of an entry: the last one of its texts, settings and seed.
+
+    It may be of another part, or have another name there, if it has all that the entry asks for.
+    """
+    matching = (line for line in reversed(lines) if _is_of(line, entry))
     return next(matching, None)
+
+
+def _is_of(line: Line, entry: Entry) -> bool:
+    if any(line[key] != entry[key] for key in ("corpus", "seed", "settings")):
+        return False
+    has_curve = entry["curve"] is None or line["curve"] is not None
+    return has_curve and set(entry["tasks"]) <= set(line["tasks"])
 
 
 def packed(samples: np.ndarray) -> str:

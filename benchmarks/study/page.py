@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import ROOT
-from benchmarks.report import table
+from benchmarks.report import OF_RESULTS, section, table
+from benchmarks.results import latest
 from benchmarks.study.grid import entries
 from benchmarks.study.lines import Line, read_lines
-from benchmarks.study.pictures import draw_gains, gains
+from benchmarks.study.pictures import draw_curves, draw_gains, draw_plane, gains
 from benchmarks.study.tables import Group, groups, table_rows
 
 TEXT = ROOT / "benchmarks" / "study" / "text"
@@ -36,14 +37,17 @@ def write_page(
     """
     paragraphs = [_TITLE, _said(text, "introduction")]
     missing: dict[str, int] = {}
+    lines = read_lines(runs)
     for part in grid["parts"]:
-        wanted, lines = entries(grid, part), read_lines(runs, part)
+        wanted = entries(grid, part)
         found = groups(wanted, lines)
         if count := len(wanted) - sum(len(group.lines) for group in found):
             missing[part] = count
         if found:
             folder = output / "results" if pictures else None
             paragraphs += _section(grid["parts"][part], part, found, _said(text, part), folder)
+    of_reclaim = {run.name: run for run in latest() if run.name in OF_RESULTS}
+    paragraphs += [part for name in OF_RESULTS for part in section(of_reclaim[name], pictures)]
     if missing:
         paragraphs.append(_not_run(grid, missing))
     file = output / "RESULTS.md"
@@ -57,16 +61,30 @@ def _section(
 ) -> Iterator[str]:
     yield f"## {part['title']}\n"
     yield said
-    drawn = gains(found, part["tasks"])
-    if folder is not None and drawn:
+    tasks = [task for task in part["tasks"] if task != "geometry"]
+    if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        draw_gains(drawn, part["title"], folder / f"{name}.svg")
-        yield f"![{part['title']}: gains over the start](results/{name}.svg)\n"
+        yield from _pictures(part, name, found, tasks, folder)
     for corpus in dict.fromkeys(group.corpus for group in found):
         yield f"### On `{corpus}`\n"
-        yield table(table_rows(found, corpus, part["tasks"]))
+        yield table(table_rows(found, corpus, tasks))
     lines = [line for group in found for line in group.lines]
     yield f"<sub>{_provenance(name, lines)}</sub>\n"
+
+
+def _pictures(
+    part: Mapping[str, Any], name: str, found: Sequence[Group], tasks: Sequence[str], folder: Path
+) -> Iterator[str]:
+    title = part["title"]
+    if drawn := gains(found, tasks):
+        draw_gains(drawn, title, folder / f"{name}.svg")
+        yield f"![{title}: gains over the start](results/{name}.svg)\n"
+    if "curve" in part and any(group.recipe for group in found):
+        draw_curves(found, part["curve"]["tasks"], folder / f"{name}-curves.svg")
+        yield f"![{title}: scores over steps](results/{name}-curves.svg)\n"
+    if "geometry" in part["tasks"]:
+        draw_plane(found, folder / f"{name}-plane.svg")
+        yield f"![{title}: alignment and uniformity](results/{name}-plane.svg)\n"
 
 
 def _provenance(part: str, lines: Sequence[Line]) -> str:

@@ -1,26 +1,29 @@
-"""Pictures of gains over the start: a point and its 95 % interval for each measure and corpus."""
+"""Pictures of the study: gains over the start, scores over steps, alignment and uniformity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from benchmarks.report import COLOURS, picture
 from benchmarks.study.tables import NAMES, Gain, Group, start_of
 
+_PANEL = 1.45  # inches of width for a task
+
 
 def gains(every: Sequence[Group], tasks: Sequence[str]) -> list[tuple[str, str, Gain]]:
-    """Return what is drawn, of all with several seeds: name of the series, task and gain."""
+    """Return what is drawn, of all with several seeds: name of the row, task and gain."""
     found = []
     every = [group for group in every if group.recipe is None or len(group.lines) > 1]
-    several = len({group.start for group in every if group.recipe}) > 1
-    rows = len({group.row for group in every if group.recipe}) > 1
-    for group in every:
+    trained = [group for group in every if group.recipe]
+    several = {name: len({getattr(group, name) for group in trained}) > 1 for name in _NAMING}
+    for group in trained:
         start = start_of(group, every)
         if start is None:
             continue
-        parts = [group.corpus, *([group.start] * several), *([group.row] * rows)]
+        parts = [getattr(group, name) for name in _NAMING if several[name]] or [group.row]
         for task in tasks:
             gain = group.gain(start, task)
             if gain is not None:
@@ -28,35 +31,87 @@ def gains(every: Sequence[Group], tasks: Sequence[str]) -> list[tuple[str, str, 
     return found
 
 
+_NAMING = "corpus", "start", "row"
+
+
 def draw_gains(drawn: Sequence[tuple[str, str, Gain]], title: str, file: Path) -> None:
-    """Write the picture as SVG.
+    """Write a picture with a row for each encoder and a column for each task, as SVG.
 
     Raises:
         ModuleNotFoundError: without matplotlib.
     """
-    series = list(dict.fromkeys(name for name, _, _ in drawn))
+    rows = list(dict.fromkeys(name for name, _, _ in drawn))
     tasks = list(dict.fromkeys(task for _, task, _ in drawn))
-    height = max(3.6, 1.2 + 0.2 * len(series) * len(tasks))
-    with picture(title, file, height) as axes:
-        for number, name in enumerate(series):
-            points = [(tasks.index(task), gain) for one, task, gain in drawn if one == name]
-            _draw_series(axes, points, number, len(series), name)
-        axes.axvline(0, color="#333333", linewidth=0.8)
-        axes.set_yticks(range(len(tasks)), tasks)
-        axes.invert_yaxis()
-        axes.set_xlabel("points above the start, with the 95 % interval over seeds and test items")
-        axes.grid(axis="x", alpha=0.25)
-        axes.figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    height, width = 1.3 + 0.24 * len(rows), 3.2 + _PANEL * len(tasks)
+    panels = {"ncols": len(tasks), "sharey": True, "squeeze": False}
+    with picture(title, file, height, width, **panels) as ((*columns,),):
+        for axes, task in zip(columns, tasks, strict=True):
+            for name, of, gain in drawn:
+                if of == task:
+                    colour = COLOURS[3] if gain.certain else COLOURS[0]
+                    errors = [[gain.value - gain.low], [gain.high - gain.value]]
+                    place = rows.index(name)
+                    axes.errorbar(gain.value, place, xerr=errors, fmt="o", ms=4, color=colour)
+            axes.axvline(0, color="#333333", linewidth=0.8)
+            axes.set_title(task, fontsize=10)
+            axes.grid(axis="x", alpha=0.25)
+        columns[0].set_yticks(range(len(rows)), rows)
+        columns[0].invert_yaxis()
+        columns[0].figure.supxlabel(
+            "points above the start, with the 95 % interval over seeds and test items "
+            "(blue: without 0)",
+            fontsize=9,
+        )
 
 
-def _draw_series(
-    axes: Any, points: Sequence[tuple[int, Gain]], number: int, series: int, name: str
-) -> None:
-    places = [at + (number - (series - 1) / 2) * 0.8 / series for at, _ in points]
-    values = [gain.value for _, gain in points]
-    errors = [
-        [gain.value - gain.low for _, gain in points],
-        [gain.high - gain.value for _, gain in points],
-    ]
-    colour = COLOURS[(number + 3) % len(COLOURS)]
-    axes.errorbar(values, places, xerr=errors, fmt="o", color=colour, capsize=2, label=name)
+def draw_curves(every: Sequence[Group], tasks: Sequence[str], file: Path) -> None:
+    """Write a picture of scores over steps: the mean over seeds, and their range, as SVG.
+
+    Raises:
+        ModuleNotFoundError: without matplotlib.
+    """
+    trained = [group for group in every if group.recipe]
+    names = [_of_curve(trained, task) for task in tasks]
+    panels = {"ncols": len(tasks), "squeeze": False}
+    with picture("Scores over steps", file, 4.6, 3.4 * len(tasks), **panels) as ((*columns,),):
+        for axes, task, name in zip(columns, tasks, names, strict=True):
+            for number, group in enumerate(trained):
+                of_seeds = [
+                    {record["step"]: record["scores"][name] for record in line["curve"]}
+                    for line in group.lines
+                ]
+                steps = sorted(set.intersection(*map(set, of_seeds)))
+                values = np.array([[scores[step] for step in steps] for scores in of_seeds])
+                colour, dashes = COLOURS[number % len(COLOURS)], "-" if number < 10 else "--"
+                label = group.row if axes is columns[0] else None
+                axes.plot(steps, values.mean(0), dashes, color=colour, label=label)
+                axes.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.15)
+            axes.set_title(NAMES.get(task, task), fontsize=10)
+            axes.set_xlabel("steps")
+            axes.grid(alpha=0.25)
+        columns[0].figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+
+
+def _of_curve(trained: Sequence[Group], task: str) -> str:
+    """Return the name of a task's main score in curves: TASK/SCORE."""
+    main = next(iter(trained[0].lines[0]["scores"][task]))
+    return f"{task}/{main}"
+
+
+def draw_plane(every: Sequence[Group], file: Path) -> None:
+    """Write a picture of alignment against uniformity, a point for each run, as SVG.
+
+    Both are better the lower they are (Wang and Isola, 2020).
+
+    Raises:
+        ModuleNotFoundError: without matplotlib.
+    """
+    with picture("Alignment and uniformity", file, 4.2) as axes:
+        for number, group in enumerate(every):
+            found = [line["scores"]["geometry"] for line in group.lines]
+            x, y = ([of[name] for of in found] for name in ("uniformity", "alignment"))
+            label = group.start if group.recipe is None else group.row
+            axes.plot(x, y, "o", color=COLOURS[(number + 3) % len(COLOURS)], label=label)
+        axes.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)

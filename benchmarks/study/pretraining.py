@@ -1,47 +1,85 @@
-"""A small transformer as a start: made here, and pre-trained on the corpus by `mlm_only`."""
+"""A small transformer as a start: made here, and pre-trained on texts by `mlm_only`."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 _TOKENIZER_TEXTS = 20_000  # the first documents, which the tokenizer is trained on
+_DEVIATION = 0.04  # of the numbers in a first word vector; those of other tokens have 0.02
+_DROPOUT = 0.1  # of what comes out, for the objectives that need it
 
 
-def pretrain(
-    spec: Mapping[str, Any], texts: Iterable[str], train: Path, folder: Path, name: str
-) -> None:
+def pretrain(spec: Mapping[str, Any], train: Path, folder: Path, name: str) -> None:
     """Write a pre-trained transformer to `folder`.
 
-    Training that was stopped goes on at its last checkpoint.
+    Its token embeddings begin as the singular vectors of the texts' PPMI, and it is trained without
+    dropout: with random ones, or with dropout, so small a budget ends where all contexts are still
+    alike to it. Training that was stopped goes on at its last checkpoint.
 
     Args:
         spec: `layers`, `hidden_size`, `heads` and `vocabulary`, and `keys` of the recipe.
-        texts: the documents in `train`.
         train: the file of documents; what is not finished lies beside it.
         folder: which is made.
         name: of the unfinished parts.
     """
     import declutr
-    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
-    random = train.with_name(f"{name}-random")
-    if not (random / "config.json").exists():
-        longest = spec["keys"]["max_span_len"] + 2  # with both special tokens
-        lowered = (text.lower() for text in islice(texts, _TOKENIZER_TEXTS))
-        tokenizer: Any = train_tokenizer(lowered, spec["vocabulary"], max_length=longest)
-        _lowercase(tokenizer)
-        sizes = {size: spec[size] for size in ("layers", "hidden_size", "heads")}
-        make_checkpoint(random, tokenizer, max_length=longest, **sizes)
+    begun = train.with_name(f"{name}-begun")
+    if not (begun / "config.json").exists():
+        _begin(spec, train, begun)
     run = train.with_name(f"{name}-run")
     keys = {"data_loader.num_workers": 0, **spec["keys"]}
-    declutr.train(str(train), model=random, recipe="mlm_only", output=run, **keys)
+    declutr.train(str(train), model=begun, recipe="mlm_only", output=run, **keys)
     command = [sys.executable, "-m", "declutr", "export", str(run), str(folder)]
     subprocess.run(command, check=True, capture_output=True)
+    config = folder / "config.json"
+    settings = json.loads(config.read_text())
+    settings.update(hidden_dropout_prob=_DROPOUT, attention_probs_dropout_prob=_DROPOUT)
+    config.write_text(json.dumps(settings, indent=2))
+
+
+def _begin(spec: Mapping[str, Any], train: Path, folder: Path) -> None:
+    """Write the transformer that pre-training begins with."""
+    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+
+    longest = spec["keys"]["max_span_len"] + 2  # with both special tokens
+    with train.open(encoding="utf-8") as texts:
+        lowered = (text.lower() for text in islice(texts, _TOKENIZER_TEXTS))
+        tokenizer: Any = train_tokenizer(lowered, spec["vocabulary"], max_length=longest)
+    _lowercase(tokenizer)
+    partial = folder.with_name(f"{folder.name}.partial")
+    sizes = {size: spec[size] for size in ("layers", "hidden_size", "heads")}
+    model = make_checkpoint(partial, tokenizer, max_length=longest, dropout=0.0, **sizes)
+    _set_word_vectors(model, (partial / "tokenizer.json").read_text(encoding="utf-8"), train)
+    model.save_pretrained(partial)
+    partial.rename(folder)
+
+
+def _set_word_vectors(model: Any, tokenizer: str, train: Path) -> None:
+    """Put the singular vectors of the texts' PPMI in the place of random token embeddings."""
+    import torch
+
+    from declutr.quickstart.small_checkpoints import SPECIAL_TOKENS
+    from declutr.static_vectors.cooccurrence import Cooccurrences, ppmi, singular_vectors
+    from declutr.static_vectors.first_tables import token_ids
+
+    weight = model.get_input_embeddings().weight
+    rows, width = weight.shape
+    counted = Cooccurrences(rows)
+    with train.open(encoding="utf-8") as texts:
+        counted.add(token_ids(tokenizer, (text.rstrip("\n") for text in texts)))
+    vectors = singular_vectors(ppmi(counted.counts), width)
+    vectors *= _DEVIATION * width**0.5 / np.linalg.norm(vectors, axis=1).mean()
+    with torch.no_grad():
+        weight[len(SPECIAL_TOKENS) :] = torch.tensor(vectors[len(SPECIAL_TOKENS) :])
 
 
 def _lowercase(tokenizer: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +48,7 @@ class Places:
     digests: Mapping[str, str] = field(default_factory=dict)
 
 
-def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
+def outcome(entry: Entry, places: Places) -> Line:
     """Run an entry of the grid, and return its line.
 
     A run that was stopped in training goes on at its last checkpoint.
@@ -55,8 +58,9 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
     """
     train, held_out, digest = _corpus(entry["corpus"], places)
     settings = entry["settings"]
-    scorers = tasks_of(tasks, places.data, held_out, places.work)
+    scorers = tasks_of(entry["tasks"], places.data, held_out, places.work)
     seconds = processor = 0.0
+    curve = None
     if settings["start"]["kind"] == "bm25":
         found = scored_by_bm25(scorers, places.data)
     elif settings["recipe"] is None:
@@ -64,14 +68,16 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
     else:
         run = places.work / "runs" / _name(entry)
         start = _start(entry, train, places)
-        begun, used = time.perf_counter(), time.process_time()
-        _train(entry, start, train, run)
-        seconds, processor = time.perf_counter() - begun, time.process_time() - used
+        begun, used = time.perf_counter(), _processor_seconds()
+        _train(entry, start, train, run, places.data)
+        seconds, processor = time.perf_counter() - begun, _processor_seconds() - used
         found = scored(str(run), scorers, None)
+        curve = _curve(run) if entry["curve"] else None
         shutil.rmtree(run)
     return {
         **entry,
         **found,
+        "curve": curve,
         "texts": digest,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
@@ -83,18 +89,60 @@ def outcome(entry: Entry, tasks: list[str], places: Places) -> Line:
 
 def _start(entry: Entry, train: Path, places: Places) -> str:
     spec = entry["settings"]["start"]
+    if "texts" in spec:  # of more corpora than the one it is trained on next
+        train = _joined(tuple(spec["texts"]), places)
     place = place_of(spec, entry["seed"], train, places.encoders)
     return f"hf:{place}?pooling={spec['pooling']}" if "pooling" in spec else place
 
 
-def _train(entry: Entry, start: str, train: Path, output: Path) -> None:
+def _joined(names: tuple[str, ...], places: Places) -> Path:
+    """Return the file of the training documents of several corpora, in turns.
+
+    Raises:
+        Missing: there are no texts of one of these names, or others than finished runs had.
+    """
+    found = [_corpus(name, places) for name in names]
+    every = xxh3_64_hexdigest("".join(digest for _, _, digest in found).encode())
+    folder = places.work / "texts" / f"{len(names)}-corpora-{every}"
+    train = folder / "train.txt"
+    with locked(folder / "texts.lock"):
+        if not train.exists():
+            of_each = [file.read_bytes().splitlines(keepends=True) for file, _, _ in found]
+            turns = (line for lines in zip_longest(*of_each) for line in lines if line)
+            partial = train.with_suffix(".partial")
+            partial.write_bytes(b"".join(turns))
+            partial.rename(train)
+    return train
+
+
+def _train(entry: Entry, start: str, train: Path, output: Path, data: Path) -> None:
+    """Train a start by the recipe; a whitening is fitted to its embeddings of the same texts."""
     import declutr
 
-    settings = entry["settings"]
+    settings, seed = entry["settings"], entry["seed"]
     if settings.get("texts") == "sentences":
         train = _sentences(train)
-    keys = {"seed": entry["seed"], "data_loader.num_workers": 0, **settings["keys"]}
+    keys = {"seed": seed, "data_loader.num_workers": 0, **settings["keys"]}
+    if entry["curve"]:
+        scores = {"type": "evaluate_embeddings", "data": str(data), **entry["curve"]}
+        resumed = {"type": "exact_resume", "seed": seed}
+        keys["trainer.callbacks"] = [{"type": "run_record"}, resumed, scores]
     declutr.train(str(train), model=start, recipe=settings["recipe"], output=output, **keys)
+    if "whitening" in settings:
+        command = [sys.executable, "-m", "declutr", "whiten", str(output), str(train), "--quiet"]
+        subprocess.run([*command, *settings["whitening"]], check=True, capture_output=True)
+
+
+def _processor_seconds() -> float:
+    """Return what this process, and those it waited for, have computed."""
+    return sum(os.times()[:4])
+
+
+def _curve(run: Path) -> list[dict[str, Any]]:
+    """Return the scores between the steps of a run: `step`, and `scores` by task and name."""
+    found = [json.loads(file.read_text()) for file in (run / "evaluations").glob("step_*.json")]
+    found.sort(key=lambda record: record["step"])
+    return [{"step": record["step"], "scores": record["scores"]} for record in found]
 
 
 def _sentences(documents: Path) -> Path:

@@ -15,6 +15,12 @@ from benchmarks.study.lines import packed
 from declutr.system.files import write_whole
 
 _STS_B = "STS-B 2012"
+_PROBING = {
+    "length": ("sentence_length", 15),
+    "bigram shift": ("bigram_shift", 15),
+    "tense": ("past_present", 1),
+}
+"""Surrogates of SentEval's probing tasks by name: the file, and n of "every nth sentence"."""
 RESAMPLES = 200
 """The bootstrap samples of test items that each line keeps, for intervals of differences."""
 
@@ -23,29 +29,46 @@ def tasks_of(names: Sequence[str], data: Path, held_out: Path, work: Path) -> li
     """Return the tasks with these names; classifiers are scikit-learn's, in few folds.
 
     "STS-B 2012" has the pairs of all files of `STSBenchmark-2012subset`, whose test file alone is
-    too small. Nothing is chosen by any of them.
+    too small; those of `_PROBING` are cut to every nth sentence. Nothing is chosen by any of them.
     """
     from declutr.evaluation.suite import all_tasks, chosen
     from declutr.evaluation.task import PROTOTYPING
 
     protocol = replace(PROTOTYPING, classifier="sklearn", regressor=False)
-    folder = work / "tasks" / _STS_B
-    patterns = [str(_written_sts_b(data, folder)) if name == _STS_B else name for name in names]
+    written = dict.fromkeys(_PROBING, _write_probing) | {_STS_B: _write_sts_b}
+    patterns = []
+    for name in names:
+        folder = work / "tasks" / name
+        if name in written:
+            folder.mkdir(parents=True, exist_ok=True)
+            written[name](data, folder)
+        patterns.append(str(folder) if name in written else name)
     return chosen(all_tasks(data, protocol, held_out), patterns, protocol)
 
 
-def _written_sts_b(data: Path, folder: Path) -> Path:
-    """Write the pairs of all files as one task of the evaluator, and return its folder."""
+def _write_sts_b(data: Path, folder: Path) -> None:
+    """Write the pairs of all files as one task of the evaluator."""
     lines = ["score\tsentence1\tsentence2"]
     for name in ("train", "dev", "test"):
         file = data / "downstream" / "STS" / "STSBenchmark-2012subset" / f"sts-{name}.csv"
         for line in file.read_text(encoding="utf-8").split("\n"):
             if line.strip():
                 lines.append("\t".join(line.rstrip("\r").split("\t")[4:7]))
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "pairs.tsv", "\n".join(lines) + "\n")
     write_whole(folder / "task.json", json.dumps({"type": "sts", "file": "pairs.tsv"}))
-    return folder
+
+
+def _write_probing(data: Path, folder: Path) -> None:
+    """Write every nth sentence of a probing file as one task of the evaluator."""
+    name, every = _PROBING[folder.name]
+    text = (data / "probing_surrogate" / f"{name}.txt").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.split("\n") if line.strip()]
+    task = {"type": "classification"}
+    for part, mark in (("train", "tr"), ("dev", "va"), ("test", "te")):
+        lines = [f"{label}\t{text}" for of, label, text in rows if of == mark][::every]
+        write_whole(folder / f"{part}.tsv", "\n".join(["label\ttext", *lines]) + "\n")
+        task[part] = f"{part}.tsv"
+    write_whole(folder / "task.json", json.dumps(task))
 
 
 def scored(spec: str, tasks: Sequence[Any], store: Path | None) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def _pretrained(
 ) -> None:
     from benchmarks.study.pretraining import pretrain
 
-    pretrain(spec, _documents(train), train, folder, folder.stem)
+    pretrain(spec, train, folder, folder.stem)
 
 
 _MAKERS = {

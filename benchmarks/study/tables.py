@@ -16,7 +16,6 @@ from declutr.evaluation.report.pairs import Scored
 
 NAMES = {
     "span retrieval": "held-out spans",
-    "surrogate:past_present": "tense (surrogate)",
 }
 """Of tasks, where a table calls them otherwise."""
 
