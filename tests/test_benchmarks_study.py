@@ -1,5 +1,6 @@
 """`python -m benchmarks study`: a killed grid goes on to the same page; gains have intervals."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ local trained(name, temperature) =
   parts: { one: { title: "One", tasks: ["STS12"], blocks: [
     { corpora: ["docs"], starts: ["words"], rows: [{ name: "start", recipe: null, keys: {} }],
       seeds: [0] },
-    { corpora: ["docs"], starts: ["words"], rows: [trained("a", 0.2), trained("b", 0.1)], seeds: [1, 2] },
+    { corpora: ["docs"], starts: ["words"], rows: [trained("a", 0.2), trained("b", 0.1)],
+      seeds: [1, 2] },
   ] } },
 }
 """
@@ -97,7 +99,7 @@ def test_texts_of_several_corpora_come_in_turns(tmp_path: Path) -> None:
     for name, rows in (("a", "h1 a1 a2"), ("b", "h2 b1 b2 b3")):
         (tmp_path / f"{name}.txt").write_text("\n".join(rows.split()) + "\n")
     places = running.Places(tmp_path, tmp_path, tmp_path / "work")
-    assert running._joined(("a", "b"), places).read_text().split() == "a1 b1 a2 b2 b3".split()
+    assert running._joined(("a", "b"), places).read_text() == "a1\nb1\na2\nb2\nb3\n"
 
 
 def test_probing_tasks_are_cut_evenly(tmp_path: Path) -> None:
@@ -145,6 +147,39 @@ def test_settings_of_the_study_are_those_of_the_recipe(monkeypatch: pytest.Monke
     keys = next(s["keys"] for s in static if s["recipe"])
     with_keys, without = (recipe_parameters("static_declutr", "m", k, None) for k in (keys, {}))
     assert with_keys.as_dict(quiet=True) == without.as_dict(quiet=True)
+
+
+@pytest.mark.slow
+def test_a_transformer_is_pretrained_in_phases(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(40)]
+    rng = np.random.default_rng(0)
+    train = tmp_path / "train.txt"
+    train.write_text("\n".join(" ".join(rng.choice(words, 60)) for _ in range(6)) + "\n")
+    phase = {"num_epochs": 1, "num_anchors": 1, "min_span_len": 4}
+    spec = {
+        **{"kind": "pretrained", "layers": 1, "hidden_size": 16, "heads": 2, "vocabulary": 300},
+        "keys": {"learning_rate": 1e-3, "batch_size": 2},
+        "phases": [phase | {"max_span_len": longest} for longest in (8, 14)],
+    }
+    place = Path(starts.place_of(spec, 1, train, {}))
+    config = json.loads((place / "config.json").read_text())
+    assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
+    assert config["architectures"] == ["RobertaForMaskedLM"]
+    assert Path(starts.place_of(spec, 2, train, {})) == place  # kept, and the same for all seeds
+
+
+def test_factors_are_compared_in_pairs() -> None:
+    """Two values of a factor, over all pairs of runs that are alike in the others."""
+
+    def group(a: int, b: int, score: float) -> tables.Group:
+        line = {"scores": {"STS12": {"all Spearman": score}}}
+        return tables.Group("docs", "words", f"{a}{b}", "declutr", [line], 1, {"a": a, "b": b})
+
+    every = [group(1, 1, 50), group(2, 1, 51), group(1, 2, 60), group(2, 2, 63), group(2, 3, 0)]
+    (row,) = tables.comparisons(every, ["STS12"], [("a", 2, 1), ("a", 3, 1)])
+    assert row["compared"] == "a: 2 less 1" and row["pairs"] == "2"
+    # 2 and its standard error 1, by Student's t of one degree of freedom
+    assert row["STS12"] == row["mean"] == "+2.0 [-10.7, +14.7]"
 
 
 def test_samples_are_kept_to_hundredths() -> None:

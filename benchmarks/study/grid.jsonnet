@@ -40,15 +40,11 @@ local pretrained = {
   hidden_size: 256,
   heads: 4,
   vocabulary: 16000,
-  keys: {
-    learning_rate: 5e-4,
-    num_epochs: 4,
-    num_anchors: 8,
-    batch_size: 4,
-    min_span_len: 32,
-    max_span_len: 126,
-    "model.precision": "bfloat16",
-  },
+  keys: { learning_rate: 5e-4, batch_size: 4, "model.precision": "bfloat16" },
+  phases: [
+    { num_epochs: 3, num_anchors: 16, min_span_len: 24, max_span_len: 62 },
+    { num_epochs: 1, num_anchors: 8, min_span_len: 64, max_span_len: 126 },
+  ],
 };
 local spans(shortest, longest) = { min_span_len: shortest, max_span_len: longest };
 local base = spans(8, 64) {
@@ -103,6 +99,7 @@ local probing = ["length", "bigram shift", "tense"];
     "PPMI, SIF less first component": texts(false, 1e-3, 1),
     random: { kind: "random", dimension: 256, vocabulary: 30000 },
     MiniLM: { kind: "encoder", encoder: "minilm" },
+    "MiniLM, first token": { kind: "encoder", encoder: "minilm", pooling: "cls" },
     "MiniLM, distilled": { kind: "distil", encoder: "minilm", dimension: 256 },
     "MiniLM, distilled by model2vec": { kind: "model2vec", encoder: "minilm", dimension: 256 },
     BM25: { kind: "bm25" },
@@ -123,6 +120,12 @@ local probing = ["length", "bigram shift", "tense"];
           corpora: chosen_on + others,
           starts: main + ["PPMI"],
           rows: [changed("static_declutr", {})],
+          seeds: seeds,
+        },
+        {
+          corpora: chosen_on + others,
+          starts: main,
+          rows: [changed("static_declutr, 30 epochs", { num_epochs: 30 })],
           seeds: seeds,
         },
         {
@@ -285,39 +288,69 @@ local probing = ["length", "bigram shift", "tense"];
       ]),
     },
 
-    // DeCLUTR (ACL 2021), figure 2: anchors, temperature, positives and their strategy, documents.
+    // DeCLUTR (ACL 2021), figure 2: its grid of anchors, positives, temperatures and learning rates, with
+    // 5e-4 in the place of 5e-5, at which so few steps change little. `compare` has a factor and two of
+    // its values, which are compared over all pairs of runs that are alike in all others.
     figure2: {
-      title: "DeCLUTR's figure 2: anchors, temperature, positives, documents",
+      title: "DeCLUTR's figure 2: anchors, positives and their strategy",
       tasks: everything,
-      blocks: trained_on(["openstax_sections"], transformer, [
-        declutr("%d anchor(s)" % anchors, with(anchors, {}))
-        for anchors in [1, 2, 4]
-      ] + [
-        declutr("temperature %s" % temperature, { temperature: std.parseJson(temperature) })
-        for temperature in ["5e-4", "5e-3", "0.05", "0.5"]
-      ] + [
-        declutr("%d positive(s)" % positives, { num_positives: positives })
-        for positives in [1, 2, 4]
-      ] + [
-        declutr("%s positives, %d anchor(s)" % [strategy, anchors], with(anchors, {
-          "dataset_reader.sampling_strategy": strategy,
-        }))
-        for strategy in ["adjacent", "subsuming"]
+      compare: [
+        ["anchors", 2, 1],
+        ["positives", 2, 1],
+        ["positives", 4, 1],
+        ["strategy", "all", "adjacent"],
+        ["strategy", "all", "subsuming"],
+        ["temperature", "5e-2", "5e-3"],
+        ["learning rate", "5e-4", "1e-4"],
+      ],
+      local run(anchors, positives, strategy, temperature, rate) = {
+        factors: {
+          anchors: anchors,
+          positives: positives,
+          strategy: strategy,
+          temperature: temperature,
+          "learning rate": rate,
+        },
+      } + declutr(
+        "A = %d, P = %d, %s, temperature %s, lr %s" % [anchors, positives, strategy, temperature, rate],
+        with(anchors, {
+          num_positives: positives,
+          temperature: std.parseJson(temperature),
+          learning_rate: std.parseJson(rate),
+        } + if strategy == "all" then {} else { "dataset_reader.sampling_strategy": strategy })
+      ),
+      local rows(positives, strategies) = [
+        run(anchors, number, strategy, temperature, rate)
+        for strategy in strategies
+        for number in positives
         for anchors in [1, 2]
-      ] + [
-        declutr("%d documents" % documents, { "data_loader.subset": { size: documents } })
-        for documents in [200, 660]
-      ]),
+        for temperature in ["5e-3", "1e-2", "5e-2"]
+        for rate in ["1e-4", "5e-4"]
+      ],
+      blocks: [
+        { corpora: ["openstax_sections"], starts: [transformer], rows: [alone], seeds: of_start },
+        {
+          corpora: ["openstax_sections"],
+          starts: [transformer],
+          rows: rows([1, 2, 4], ["all"]) + rows([2], ["adjacent", "subsuming"]),
+          seeds: [1],
+        },
+      ],
     },
 
-    // DeCLUTR (ACL 2021), figure 3 and section 5.4: the objective. Probing is its argument for MLM.
+    // DeCLUTR (ACL 2021), figure 3 and section 5.4: objective and data. Probing is its argument for MLM.
     figure3: {
-      title: "DeCLUTR's figure 3: with and without masked language modelling",
+      title: "DeCLUTR's figure 3: masked language modelling, and the number of documents",
       tasks: everything + probing,
       blocks: trained_on(["openstax_sections"], transformer, [
         declutr("contrastive and MLM"),
         declutr("contrastive", recipe="contrastive_only"),
         declutr("MLM", recipe="mlm_only"),
+      ] + [
+        declutr("contrastive and MLM, %d documents" % documents, {
+          "data_loader.subset": { size: documents },
+        })
+        for documents in [200, 660]
       ]),
     },
 
@@ -352,7 +385,12 @@ local probing = ["length", "bigram shift", "tense"];
         num_epochs: 1,
         "data_loader.subset": { size: 640 },
       },
-      blocks: trained_on(["acl_papers"], "MiniLM", [
+      blocks: [{
+        corpora: ["acl_papers"],
+        starts: ["MiniLM, first token"],
+        rows: [alone],
+        seeds: of_start,
+      }] + trained_on(["acl_papers"], "MiniLM", [
         declutr("DeCLUTR", gentle),
         declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
         declutr("MLM", gentle, "mlm_only"),

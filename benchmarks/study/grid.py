@@ -55,10 +55,11 @@ def entries(grid: Mapping[str, Any], part: str) -> list[Entry]:
 def _entry(
     grid: Mapping[str, Any], part: str, corpus: str, start: str, row: Mapping[str, Any], seed: int
 ) -> Entry:
-    of_row = {name: value for name, value in row.items() if name != "name"}
+    of_row = {name: value for name, value in row.items() if name not in ("name", "factors")}
     settings = {"start": grid["starts"][start], **of_row}
     names = {"part": part, "corpus": corpus, "start": start, "row": row["name"]}
     of_part = grid["parts"][part]
     curve = of_part.get("curve") if row["recipe"] else None
     asked = {"tasks": of_part["tasks"], "curve": curve}
-    return {**names, "seed": seed, "settings": settings, **asked}
+    factors = {"factors": row["factors"]} if "factors" in row else {}
+    return {**names, "seed": seed, "settings": settings, **asked, **factors}

@@ -11,8 +11,14 @@ from benchmarks.report import OF_RESULTS, section, table
 from benchmarks.results import latest
 from benchmarks.study.grid import entries
 from benchmarks.study.lines import Line, read_lines
-from benchmarks.study.pictures import draw_curves, draw_gains, draw_plane, gains
-from benchmarks.study.tables import Group, groups, table_rows
+from benchmarks.study.pictures import (
+    draw_curves,
+    draw_factors,
+    draw_gains,
+    draw_plane,
+    gains,
+)
+from benchmarks.study.tables import Group, comparisons, groups, table_rows
 
 TEXT = ROOT / "benchmarks" / "study" / "text"
 """What is said about each part, written by hand: `PART.md`, and `introduction.md`."""
@@ -65,9 +71,15 @@ def _section(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield from _pictures(part, name, found, tasks, folder)
+    compare = part.get("compare")
+    if compare:
+        yield table(comparisons(found, tasks, compare))
+        yield "<details><summary>All runs</summary>\n"
     for corpus in dict.fromkeys(group.corpus for group in found):
         yield f"### On `{corpus}`\n"
         yield table(table_rows(found, corpus, tasks))
+    if compare:
+        yield "</details>\n"
     lines = [line for group in found for line in group.lines]
     yield f"<sub>{_provenance(name, lines)}</sub>\n"
 
@@ -76,7 +88,11 @@ def _pictures(
     part: Mapping[str, Any], name: str, found: Sequence[Group], tasks: Sequence[str], folder: Path
 ) -> Iterator[str]:
     title = part["title"]
-    if drawn := gains(found, tasks):
+    if "compare" in part and len(found) > 1:
+        factors = list(dict.fromkeys(factor for factor, *_ in part["compare"]))
+        draw_factors(found, tasks, factors, title, folder / f"{name}.svg")
+        yield f"![{title}: all runs by each setting](results/{name}.svg)\n"
+    elif drawn := gains(found, tasks):
         draw_gains(drawn, title, folder / f"{name}.svg")
         yield f"![{title}: gains over the start](results/{name}.svg)\n"
     if "curve" in part and any(group.recipe for group in found):

@@ -64,6 +64,41 @@ def draw_gains(drawn: Sequence[tuple[str, str, Gain]], title: str, file: Path) -
         )
 
 
+def draw_factors(
+    every: Sequence[Group], tasks: Sequence[str], factors: Sequence[str], title: str, file: Path
+) -> None:
+    """Write a picture of the mean of tasks, a point for each run, at each value of each factor.
+
+    Raises:
+        ModuleNotFoundError: without matplotlib.
+    """
+    trained = [group for group in every if group.factors]
+    means = [np.mean([group.mean(task) for task in tasks]) for group in trained]
+    start = next((group for group in every if group.recipe is None), None)
+    panels = {"ncols": len(factors), "sharey": True, "squeeze": False}
+    with picture(title, file, 3.6, 2.2 * len(factors), **panels) as ((*columns,),):
+        for axes, factor in zip(columns, factors, strict=True):
+            values = list(dict.fromkeys(group.factors[factor] for group in trained))
+            for group, mean in zip(trained, means, strict=True):
+                at = values.index(group.factors[factor])
+                axes.plot(at, mean, "o", ms=4, alpha=0.5, color=COLOURS[3])
+            for at, value in enumerate(values):
+                of_value = [
+                    mean
+                    for group, mean in zip(trained, means, strict=True)
+                    if group.factors[factor] == value
+                ]
+                axes.plot([at - 0.25, at + 0.25], [np.median(of_value)] * 2, color=COLOURS[6])
+            if start is not None:
+                of_start = np.mean([start.mean(task) for task in tasks])
+                axes.axhline(of_start, color="#333333", linewidth=0.8)
+            axes.set_xticks(range(len(values)), [str(value) for value in values])
+            axes.set_xlim(-0.5, len(values) - 0.5)
+            axes.set_title(factor, fontsize=10)
+            axes.grid(axis="y", alpha=0.25)
+        columns[0].set_ylabel("mean of the tasks")
+
+
 def draw_curves(every: Sequence[Group], tasks: Sequence[str], file: Path) -> None:
     """Write a picture of scores over steps: the mean over seeds, and their range, as SVG.
 

@@ -21,36 +21,48 @@ def pretrain(spec: Mapping[str, Any], train: Path, folder: Path, name: str) -> N
     """Write a pre-trained transformer to `folder`.
 
     Its token embeddings begin as the singular vectors of the texts' PPMI, and it is trained without
-    dropout: with random ones, or with dropout, so small a budget ends where all contexts are still
-    alike to it. Training that was stopped goes on at its last checkpoint.
+    dropout, in phases, the first one of short spans: with random vectors, with dropout or with long
+    spans at once, so small a budget ends before it looks at a word's neighbours. Training that was
+    stopped goes on at its last checkpoint.
 
     Args:
-        spec: `layers`, `hidden_size`, `heads` and `vocabulary`, and `keys` of the recipe.
+        spec: `layers`, `hidden_size`, `heads` and `vocabulary`, and `phases`: keys of the recipe.
         train: the file of documents; what is not finished lies beside it.
         folder: which is made.
         name: of the unfinished parts.
     """
-    import declutr
-
     begun = train.with_name(f"{name}-begun")
     if not (begun / "config.json").exists():
         _begin(spec, train, begun)
-    run = train.with_name(f"{name}-run")
-    keys = {"data_loader.num_workers": 0, **spec["keys"]}
-    declutr.train(str(train), model=begun, recipe="mlm_only", output=run, **keys)
-    command = [sys.executable, "-m", "declutr", "export", str(run), str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
+    phases = [{**spec["keys"], **keys} for keys in spec["phases"]]
+    for number, keys in enumerate(phases):
+        run = train.with_name(f"{name}-run-{number}")
+        begun = _trained(begun, keys, train, run)
+    begun.rename(folder)
     config = folder / "config.json"
     settings = json.loads(config.read_text())
     settings.update(hidden_dropout_prob=_DROPOUT, attention_probs_dropout_prob=_DROPOUT)
     config.write_text(json.dumps(settings, indent=2))
 
 
+def _trained(begun: Path, keys: Mapping[str, Any], train: Path, run: Path) -> Path:
+    """Go through a phase, and return the folder of the transformer that comes out."""
+    import declutr
+
+    trained = run.with_name(f"{run.name}-exported")
+    if not trained.exists():
+        keys = {"data_loader.num_workers": 0, **keys}
+        declutr.train(str(train), model=begun, recipe="mlm_only", output=run, **keys)
+        command = [sys.executable, "-m", "declutr", "export", str(run), str(trained)]
+        subprocess.run(command, check=True, capture_output=True)
+    return trained
+
+
 def _begin(spec: Mapping[str, Any], train: Path, folder: Path) -> None:
     """Write the transformer that pre-training begins with."""
     from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
-    longest = spec["keys"]["max_span_len"] + 2  # with both special tokens
+    longest = max(keys["max_span_len"] for keys in spec["phases"]) + 2  # with both special tokens
     with train.open(encoding="utf-8") as texts:
         lowered = (text.lower() for text in islice(texts, _TOKENIZER_TEXTS))
         tokenizer: Any = train_tokenizer(lowered, spec["vocabulary"], max_length=longest)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t
 
 from benchmarks.results import Row
 from benchmarks.study.grid import Entry
@@ -44,6 +45,8 @@ class Group:
     lines: Sequence[Line]
     wanted: int
     """The number of seeds in the grid."""
+    factors: Mapping[str, Any] = field(default_factory=dict)
+    """By which a part compares groups, if it does."""
 
     @property
     def missing(self) -> int:
@@ -62,6 +65,10 @@ class Group:
         values = [next(iter(line["scores"][task].values())) for line in self.lines]
         drawn = [unpacked(line["samples"][task]) for line in self.lines]
         return Scored(np.array(values), np.mean(drawn, axis=0))
+
+    def mean(self, task: str) -> float:
+        """Return the mean over seeds of the main score of a task, which all seeds have."""
+        return float(np.mean([next(iter(line["scores"][task].values())) for line in self.lines]))
 
     def gain(self, other: Group, task: str) -> Gain | None:
         """Return the gain over another group in a task.
@@ -87,7 +94,8 @@ def groups(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Group]:
         finished = [line for entry in same if (line := line_of(entry, lines)) is not None]
         recipe = same[0]["settings"]["recipe"]
         if finished:
-            made.append(Group(corpus, start, row, recipe, finished, len(same)))
+            factors = same[0].get("factors", {})
+            made.append(Group(corpus, start, row, recipe, finished, len(same), factors))
     return made
 
 
@@ -97,6 +105,44 @@ def start_of(group: Group, every: Sequence[Group]) -> Group | None:
         return None
     same = (g for g in every if (g.corpus, g.start) == (group.corpus, group.start))
     return next((g for g in same if g.recipe is None), None)
+
+
+def comparisons(
+    every: Sequence[Group], tasks: Sequence[str], asked: Sequence[tuple[str, Any, Any]]
+) -> list[Row]:
+    """Return the mean difference between two values of a factor, over all pairs of groups.
+
+    The groups of a pair are alike in all other factors. Intervals are Student's, of 95 %, over the
+    pairs.
+
+    Args:
+        every: the groups.
+        tasks: whose main scores are compared, and at last their mean.
+        asked: a factor and two values of it, of which the second is subtracted.
+    """
+    rows: list[Row] = []
+    for factor, value, other in asked:
+        pairs = list(_pairs(every, factor, value, other))
+        if len(pairs) < 2:
+            continue
+        row = {"compared": f"{factor}: {value} less {other}", "pairs": str(len(pairs))}
+        gaps = np.array([[a.mean(task) - b.mean(task) for task in tasks] for a, b in pairs])
+        for task, of_task in zip([*tasks, "mean"], [*gaps.T, gaps.mean(axis=1)], strict=True):
+            half = t.ppf(0.975, len(pairs) - 1) * of_task.std(ddof=1) / len(pairs) ** 0.5
+            row[NAMES.get(task, task)] = _told(
+                Gain(of_task.mean(), of_task.mean() - half, of_task.mean() + half)
+            )
+        rows.append(row)
+    return rows
+
+
+def _pairs(
+    every: Sequence[Group], factor: str, value: Any, other: Any
+) -> Iterator[tuple[Group, Group]]:
+    for one in every:
+        if one.factors.get(factor) == value:
+            wanted = {**one.factors, factor: other}
+            yield from ((one, group) for group in every if group.factors == wanted)
 
 
 def table_rows(every: Sequence[Group], corpus: str, tasks: Sequence[str]) -> list[Row]:
@@ -127,5 +173,9 @@ def _cell(group: Group, start: Group | None, task: str) -> str:
     gain = group.gain(start, task) if start else None
     if gain is None:
         return mean
+    return f"{mean} {_told(gain)}"
+
+
+def _told(gain: Gain) -> str:
     of_gain = f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
-    return f"{mean} {f'**{of_gain}**' if gain.certain else of_gain}"
+    return f"**{of_gain}**" if gain.certain else of_gain
