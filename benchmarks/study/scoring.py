@@ -16,9 +16,9 @@ from declutr.system.files import write_whole
 
 _STS_B = "STS-B 2012"
 _PROBING = {
-    "length": ("sentence_length", 15),
-    "bigram shift": ("bigram_shift", 15),
-    "tense": ("past_present", 1),
+    "length": ("sentence_length", 30),
+    "bigram shift": ("bigram_shift", 30),
+    "tense": ("past_present", 2),
 }
 """Surrogates of SentEval's probing tasks by name: the file, and n of "every nth sentence"."""
 RESAMPLES = 200

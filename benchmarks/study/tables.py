@@ -165,7 +165,10 @@ def _row(group: Group, start: Group | None, tasks: Sequence[str]) -> Row:
 
 
 def _cell(group: Group, start: Group | None, task: str) -> str:
-    """Return the mean score; of trained encoders also the gain and its interval."""
+    """Return the mean score; of trained encoders also the gain and its interval.
+
+    One seed says nothing about others, so that its gain is never bold.
+    """
     scored = group.scored(task)
     if scored is None:
         return "–"
@@ -173,9 +176,9 @@ def _cell(group: Group, start: Group | None, task: str) -> str:
     gain = group.gain(start, task) if start else None
     if gain is None:
         return mean
-    return f"{mean} {_told(gain)}"
+    return f"{mean} {_told(gain, bold=len(group.lines) > 1)}"
 
 
-def _told(gain: Gain) -> str:
+def _told(gain: Gain, bold: bool = True) -> str:
     of_gain = f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
-    return f"**{of_gain}**" if gain.certain else of_gain
+    return f"**{of_gain}**" if bold and gain.certain else of_gain
