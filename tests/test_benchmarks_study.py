@@ -18,6 +18,7 @@ GRID = """
 local trained(name, temperature) =
   { name: name, recipe: "static_declutr", keys: { temperature: temperature } };
 {
+  order: ["one"],
   starts: { words: { kind: "texts" } },
   parts: { one: { title: "One", tasks: ["STS12"], blocks: [
     { corpora: ["docs"], starts: ["words"], rows: [{ name: "start", recipe: null, keys: {} }],
@@ -76,7 +77,7 @@ def test_a_killed_grid_goes_on_to_the_same_page(
     whole = page(tmp_path / "whole", monkeypatch, stop_after=9)
     assert page(tmp_path / "killed", monkeypatch, stop_after=3) == whole
     assert "| words | b | 2 | 54.0 +4.0 [-8.7, +16.7] | 3 |" in whole  # of two seeds
-    assert "not finished" not in whole and "5 runs" in whole
+    assert "Runs that are not finished" not in whole and "5 runs" in whole
     file = tmp_path / "whole" / "runs" / "one.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     capsys.readouterr()
@@ -104,11 +105,11 @@ def test_texts_of_several_corpora_come_in_turns(tmp_path: Path) -> None:
 
 def test_probing_tasks_are_cut_evenly(tmp_path: Path) -> None:
     (tmp_path / "probing_surrogate").mkdir()
-    marks = ["tr"] * 60 + ["va"] * 30 + ["te"] * 15
-    rows = [f"{mark}\t{at % 2}\ttext {at}" for at, mark in enumerate(marks)]
+    marks = [mark for mark in ("tr", "va", "te") for _ in range(60)]
+    rows = [f"{mark}\t{at // 30 % 2}\ttext {at}" for at, mark in enumerate(marks)]
     (tmp_path / "probing_surrogate" / "bigram_shift.txt").write_text("\n".join(rows) + "\n")
     (task,) = scoring.tasks_of(["bigram shift"], tmp_path, tmp_path / "held_out", tmp_path / "w")
-    assert sorted(task.sentences()) == [f"text {at}" for at in (0, 30, 60, 90)]
+    assert sorted(task.sentences()) == sorted(f"text {at}" for at in range(0, 180, 30))
 
 
 def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
@@ -122,6 +123,12 @@ def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
 def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no part 'statc'"):
         study.run(arguments(tmp_path, "--part", "statc"))
+
+
+def test_an_order_without_a_part_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "grid.jsonnet").write_text(GRID.replace('["one"]', "[]"))
+    with pytest.raises(ValueError, match=r"order has \[\], expected all of \['one'\]"):
+        grid.read_grid(tmp_path / "grid.jsonnet")
 
 
 def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -92,6 +92,20 @@ local everything = similarity + ["TREC"];
 local probing = ["length", "bigram shift", "tense"];
 
 {
+  order: [  // of the parts on the page, and of the runs
+    "static",
+    "static_search",
+    "search",
+    "objectives",
+    "maps",
+    "figure2",
+    "figure3",
+    "figureS1",
+    "scd",
+    "release_1_5",
+    "adaptation",
+  ],
+
   starts: {
     "PPMI, unit length x SIF": texts(true, 1e-3),
     "PPMI": texts(false, null),

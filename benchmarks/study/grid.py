@@ -16,11 +16,14 @@ Entry = dict[str, Any]
 
 
 def read_grid(file: Path = GRID) -> dict[str, Any]:
-    """Return the grid in a Jsonnet file: `starts` and `parts`."""
+    """Return the grid in a Jsonnet file: `starts`, and `parts` in the order of `order`."""
     import _jsonnet
 
     found: dict[str, Any] = json.loads(_jsonnet.evaluate_file(str(file)))
-    return found
+    parts = found["parts"]  # Jsonnet sorts them by name
+    if sorted(found["order"]) != sorted(parts):
+        raise ValueError(f"{file}: order has {found['order']}, expected all of {sorted(parts)}.")
+    return {**found, "parts": {name: parts[name] for name in found["order"]}}
 
 
 def chosen_parts(grid: Mapping[str, Any], names: Sequence[str] | None) -> list[str]:

@@ -49,7 +49,7 @@ def write_page(
         found = groups(wanted, lines)
         if count := len(wanted) - sum(len(group.lines) for group in found):
             missing[part] = count
-        if found:
+        if any(group.recipe for group in found):
             folder = output / "results" if pictures else None
             paragraphs += _section(grid["parts"][part], part, found, _said(text, part), folder)
     of_reclaim = {run.name: run for run in latest() if run.name in OF_RESULTS}
