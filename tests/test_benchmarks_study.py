@@ -115,7 +115,7 @@ def test_probing_tasks_are_cut_evenly(tmp_path: Path) -> None:
 def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
     (tmp_path / "grid.jsonnet").write_text(GRID)
     every = grid.entries(grid.read_grid(tmp_path / "grid.jsonnet"), "one")
-    parts = [study._missing(every, arguments(tmp_path, "--share", f"{i}/2")) for i in (1, 2)]
+    parts = [study._missing(every, [], arguments(tmp_path, "--share", f"{i}/2")) for i in (1, 2)]
     assert [len(part) for part in parts] == [3, 2]
     assert sorted(map(str, parts[0] + parts[1])) == sorted(map(str, every))
 

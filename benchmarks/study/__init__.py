@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     grid = read_grid(args.grid)
     parts = chosen_parts(grid, args.part)
-    missing = [entry for part in parts for entry in _missing(entries(grid, part), args)]
+    finished = lines.read_lines(args.runs)
+    missing = [e for part in parts for e in _missing(entries(grid, part), finished, args)]
     if args.list:
         _list(missing)
     elif args.page:
@@ -60,10 +61,11 @@ def run(args: argparse.Namespace) -> None:
         _run(missing, args)
 
 
-def _missing(of_part: list[Entry], args: argparse.Namespace) -> list[Entry]:
+def _missing(
+    of_part: list[Entry], finished: list[lines.Line], args: argparse.Namespace
+) -> list[Entry]:
     """Return the runs of a part that are not finished, of the share that was asked for."""
     first, every = map(int, args.share.split("/")) if args.share else (1, 1)
-    finished = lines.read_lines(args.runs)
     return [
         entry
         for entry in of_part[first - 1 :: every]

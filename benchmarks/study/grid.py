@@ -63,6 +63,5 @@ def _entry(
     names = {"part": part, "corpus": corpus, "start": start, "row": row["name"]}
     of_part = grid["parts"][part]
     curve = of_part.get("curve") if row["recipe"] else None
-    asked = {"tasks": of_part["tasks"], "curve": curve}
-    factors = {"factors": row["factors"]} if "factors" in row else {}
-    return {**names, "seed": seed, "settings": settings, **asked, **factors}
+    asked = {"tasks": of_part["tasks"], "curve": curve, "factors": row.get("factors", {})}
+    return {**names, "seed": seed, "settings": settings, **asked}

@@ -88,14 +88,14 @@ def _pictures(
     part: Mapping[str, Any], name: str, found: Sequence[Group], tasks: Sequence[str], folder: Path
 ) -> Iterator[str]:
     title = part["title"]
-    if "compare" in part and len(found) > 1:
+    if "compare" in part:
         factors = list(dict.fromkeys(factor for factor, *_ in part["compare"]))
         draw_factors(found, tasks, factors, title, folder / f"{name}.svg")
         yield f"![{title}: all runs by each setting](results/{name}.svg)\n"
     elif drawn := gains(found, tasks):
         draw_gains(drawn, title, folder / f"{name}.svg")
         yield f"![{title}: gains over the start](results/{name}.svg)\n"
-    if "curve" in part and any(group.recipe for group in found):
+    if "curve" in part:
         draw_curves(found, part["curve"]["tasks"], folder / f"{name}-curves.svg")
         yield f"![{title}: scores over steps](results/{name}-curves.svg)\n"
     if "geometry" in part["tasks"]:

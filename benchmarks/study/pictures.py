@@ -74,7 +74,9 @@ def draw_factors(
     """
     trained = [group for group in every if group.factors]
     means = [np.mean([group.mean(task) for task in tasks]) for group in trained]
-    start = next((group for group in every if group.recipe is None), None)
+    of_starts = [
+        np.mean([group.mean(task) for task in tasks]) for group in every if group.recipe is None
+    ]
     panels = {"ncols": len(factors), "sharey": True, "squeeze": False}
     with picture(title, file, 3.6, 2.2 * len(factors), **panels) as ((*columns,),):
         for axes, factor in zip(columns, factors, strict=True):
@@ -89,8 +91,7 @@ def draw_factors(
                     if group.factors[factor] == value
                 ]
                 axes.plot([at - 0.25, at + 0.25], [np.median(of_value)] * 2, color=COLOURS[6])
-            if start is not None:
-                of_start = np.mean([start.mean(task) for task in tasks])
+            for of_start in of_starts:
                 axes.axhline(of_start, color="#333333", linewidth=0.8)
             axes.set_xticks(range(len(values)), [str(value) for value in values])
             axes.set_xlim(-0.5, len(values) - 0.5)

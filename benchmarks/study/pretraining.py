@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from declutr.static_vectors.tokenizers import Texts
+
 _TOKENIZER_TEXTS = 20_000  # the first documents, which the tokenizer is trained on
 _DEVIATION = 0.04  # of the numbers in a first word vector; those of other tokens have 0.02
 _DROPOUT = 0.1  # of what comes out, for the objectives that need it
 
 
-def pretrain(spec: Mapping[str, Any], train: Path, folder: Path, name: str) -> None:
+def pretrain(spec: Mapping[str, Any], texts: Texts, train: Path, folder: Path, name: str) -> None:
     """Write a pre-trained transformer to `folder`.
 
     Its token embeddings begin as the singular vectors of the texts' PPMI, and it is trained without
@@ -27,13 +29,14 @@ def pretrain(spec: Mapping[str, Any], train: Path, folder: Path, name: str) -> N
 
     Args:
         spec: `layers`, `hidden_size`, `heads` and `vocabulary`, and `phases`: keys of the recipe.
+        texts: returns the documents in `train`.
         train: the file of documents; what is not finished lies beside it.
         folder: which is made.
         name: of the unfinished parts.
     """
     begun = train.with_name(f"{name}-begun")
     if not (begun / "config.json").exists():
-        _begin(spec, train, begun)
+        _begin(spec, texts, begun)
     phases = [{**spec["keys"], **keys} for keys in spec["phases"]]
     for number, keys in enumerate(phases):
         run = train.with_name(f"{name}-run-{number}")
@@ -58,37 +61,32 @@ def _trained(begun: Path, keys: Mapping[str, Any], train: Path, run: Path) -> Pa
     return trained
 
 
-def _begin(spec: Mapping[str, Any], train: Path, folder: Path) -> None:
+def _begin(spec: Mapping[str, Any], texts: Texts, folder: Path) -> None:
     """Write the transformer that pre-training begins with."""
     from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
     longest = max(keys["max_span_len"] for keys in spec["phases"]) + 2  # with both special tokens
-    with train.open(encoding="utf-8") as texts:
-        lowered = (text.lower() for text in islice(texts, _TOKENIZER_TEXTS))
-        tokenizer: Any = train_tokenizer(lowered, spec["vocabulary"], max_length=longest)
+    lowered = (text.lower() for text in islice(texts(), _TOKENIZER_TEXTS))
+    tokenizer: Any = train_tokenizer(lowered, spec["vocabulary"], max_length=longest)
     _lowercase(tokenizer)
     partial = folder.with_name(f"{folder.name}.partial")
     sizes = {size: spec[size] for size in ("layers", "hidden_size", "heads")}
     model = make_checkpoint(partial, tokenizer, max_length=longest, dropout=0.0, **sizes)
-    _set_word_vectors(model, (partial / "tokenizer.json").read_text(encoding="utf-8"), train)
+    _set_word_vectors(model, (partial / "tokenizer.json").read_text(encoding="utf-8"), texts)
     model.save_pretrained(partial)
     partial.rename(folder)
 
 
-def _set_word_vectors(model: Any, tokenizer: str, train: Path) -> None:
+def _set_word_vectors(model: Any, tokenizer: str, texts: Texts) -> None:
     """Put the singular vectors of the texts' PPMI in the place of random token embeddings."""
     import torch
 
     from declutr.quickstart.small_checkpoints import SPECIAL_TOKENS
-    from declutr.static_vectors.cooccurrence import Cooccurrences, ppmi, singular_vectors
-    from declutr.static_vectors.first_tables import token_ids
+    from declutr.static_vectors.first_tables import vectors_of_texts
 
     weight = model.get_input_embeddings().weight
-    rows, width = weight.shape
-    counted = Cooccurrences(rows)
-    with train.open(encoding="utf-8") as texts:
-        counted.add(token_ids(tokenizer, (text.rstrip("\n") for text in texts)))
-    vectors = singular_vectors(ppmi(counted.counts), width)
+    width = weight.shape[1]
+    vectors, _ = vectors_of_texts(tokenizer, texts(), width)
     vectors *= _DEVIATION * width**0.5 / np.linalg.norm(vectors, axis=1).mean()
     with torch.no_grad():
         weight[len(SPECIAL_TOKENS) :] = torch.tensor(vectors[len(SPECIAL_TOKENS) :])

@@ -107,8 +107,8 @@ def _joined(names: tuple[str, ...], places: Places) -> Path:
     train = folder / "train.txt"
     with locked(folder / "texts.lock"):
         if not train.exists():
-            of_each = [file.read_bytes().splitlines(keepends=True) for file, _, _ in found]
-            turns = (line for lines in zip_longest(*of_each) for line in lines if line)
+            of_each = [file.read_bytes().split(b"\n") for file, _, _ in found]
+            turns = (line + b"\n" for lines in zip_longest(*of_each) for line in lines if line)
             partial = train.with_suffix(".partial")
             partial.write_bytes(b"".join(turns))
             partial.rename(train)
@@ -141,8 +141,8 @@ def _processor_seconds() -> float:
 def _curve(run: Path) -> list[dict[str, Any]]:
     """Return the scores between the steps of a run: `step`, and `scores` by task and name."""
     found = [json.loads(file.read_text()) for file in (run / "evaluations").glob("step_*.json")]
-    found.sort(key=lambda record: record["step"])
-    return [{"step": record["step"], "scores": record["scores"]} for record in found]
+    curve = [{"step": record["step"], "scores": record["scores"]} for record in found]
+    return sorted(curve, key=lambda record: record["step"])
 
 
 def _sentences(documents: Path) -> Path:

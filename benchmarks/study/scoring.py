@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,17 @@ def tasks_of(names: Sequence[str], data: Path, held_out: Path, work: Path) -> li
     from declutr.evaluation.task import PROTOTYPING
 
     protocol = replace(PROTOTYPING, classifier="sklearn", regressor=False)
-    written = dict.fromkeys(_PROBING, _write_probing) | {_STS_B: _write_sts_b}
-    patterns = []
-    for name in names:
-        folder = work / "tasks" / name
-        if name in written:
-            folder.mkdir(parents=True, exist_ok=True)
-            written[name](data, folder)
-        patterns.append(str(folder) if name in written else name)
+    patterns = [str(_written(name, data, work)) if name in _WRITERS else name for name in names]
     return chosen(all_tasks(data, protocol, held_out), patterns, protocol)
+
+
+@cache
+def _written(name: str, data: Path, work: Path) -> Path:
+    """Write a task that is not the evaluator's own, once a process, and return its folder."""
+    folder = work / "tasks" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    _WRITERS[name](data, folder)
+    return folder
 
 
 def _write_sts_b(data: Path, folder: Path) -> None:
@@ -69,6 +72,9 @@ def _write_probing(data: Path, folder: Path) -> None:
         write_whole(folder / f"{part}.tsv", "\n".join(["label\ttext", *lines]) + "\n")
         task[part] = f"{part}.tsv"
     write_whole(folder / "task.json", json.dumps(task))
+
+
+_WRITERS = dict.fromkeys(_PROBING, _write_probing) | {_STS_B: _write_sts_b}
 
 
 def scored(spec: str, tasks: Sequence[Any], store: Path | None) -> dict[str, Any]:

@@ -77,20 +77,16 @@ def _texts(spec: Mapping[str, Any], train: Path, folder: Path, given: Mapping[st
 
 def _counted(spec: Mapping[str, Any], train: Path) -> tuple[str, np.ndarray, np.ndarray]:
     """Return the tokenizer, the singular vectors and the counts of tokens, kept in a file."""
-    from declutr.static_vectors import first_tables as tables
-    from declutr.static_vectors.cooccurrence import Cooccurrences, ppmi, singular_vectors
+    from declutr.static_vectors.first_tables import vectors_of_texts
     from declutr.static_vectors.tokenizers import trained_word_pieces
 
     vocabulary, dimension = spec["vocabulary"], spec["dimension"]
     file = train.parent / f"ppmi-{vocabulary}-{dimension}.npz"
     if not file.exists():
         tokenizer = trained_word_pieces(lambda: _documents(train), vocabulary)
-        rows = len(tables.loaded_tokenizer(tokenizer).get_vocab())
-        counted = Cooccurrences(rows)
-        counted.add(tables.token_ids(tokenizer, _documents(train)))
-        vectors = singular_vectors(ppmi(counted.counts), dimension)
+        vectors, tokens = vectors_of_texts(tokenizer, _documents(train), dimension)
         partial = file.with_name(f"{file.stem}.partial.npz")
-        np.savez(partial, tokenizer=tokenizer, vectors=vectors, tokens=counted.tokens)
+        np.savez(partial, tokenizer=tokenizer, vectors=vectors, tokens=tokens)
         partial.rename(file)
     with np.load(file) as kept:
         return str(kept["tokenizer"]), kept["vectors"], kept["tokens"]
@@ -135,7 +131,7 @@ def _pretrained(
 ) -> None:
     from benchmarks.study.pretraining import pretrain
 
-    pretrain(spec, train, folder, folder.stem)
+    pretrain(spec, lambda: _documents(train), train, folder, folder.stem)
 
 
 _MAKERS = {

@@ -94,7 +94,7 @@ def groups(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Group]:
         finished = [line for entry in same if (line := line_of(entry, lines)) is not None]
         recipe = same[0]["settings"]["recipe"]
         if finished:
-            factors = same[0].get("factors", {})
+            factors = same[0]["factors"]
             made.append(Group(corpus, start, row, recipe, finished, len(same), factors))
     return made
 

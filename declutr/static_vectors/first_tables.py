@@ -62,12 +62,28 @@ def table_of_texts(
     `ValueError` : the texts are too few.
     """
     tokenizer = tokenizer or trained_word_pieces(texts, vocabulary)
-    counted = Cooccurrences(_rows(tokenizer), window, most_pairs)
-    counted.add(token_ids(tokenizer, texts()))
-    vectors = singular_vectors(ppmi(counted.counts), dimension, seed=seed)
+    counts = {"window": window, "most_pairs": most_pairs}
+    vectors, tokens = vectors_of_texts(tokenizer, texts(), dimension, seed=seed, **counts)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     table = StaticTable(tokenizer, vectors / np.maximum(lengths, 1e-9))
-    return weighted(table, counted.tokens, sif_a, components)
+    return weighted(table, tokens, sif_a, components)
+
+
+def vectors_of_texts(
+    tokenizer: str, texts: Iterable[str], dimension: int, *, seed: int = 0, **counts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the singular vectors `(V, d)` of PPMI, and how often each token occurs, `(V,)`.
+
+    # Parameters
+
+    tokenizer : the content of a `tokenizer.json`.
+    texts : the texts, which are read once.
+    dimension, seed : as for `table_of_texts`.
+    counts : `window` and `most_pairs` of `Cooccurrences`.
+    """
+    counted = Cooccurrences(_rows(tokenizer), **counts)
+    counted.add(token_ids(tokenizer, texts))
+    return singular_vectors(ppmi(counted.counts), dimension, seed=seed), counted.tokens
 
 
 def weighted(
