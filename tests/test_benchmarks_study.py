@@ -189,6 +189,42 @@ def test_factors_are_compared_in_pairs() -> None:
     assert row["STS12"] == row["mean"] == "+2.0 [-10.7, +14.7]"
 
 
+def test_every_kind_of_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fake runs: gains, factors, curves and the plane, each shown on the page."""
+    pytest.importorskip("matplotlib")
+
+    def with_all(entry: grid.Entry, *_: Any) -> lines.Line:
+        value = 50.0 + entry["seed"]
+        samples = lines.packed(value + np.linspace(-1, 1, 20))
+        scores = {"STS12": {"all Spearman": value}}
+        scores["geometry"] = {"alignment": value, "uniformity": -value}
+        curve = [{"step": step, "scores": {"STS12/all Spearman": value + step}} for step in (0, 10)]
+        return {**outcome(entry), "scores": scores, "samples": {"STS12": samples}, "curve": curve}
+
+    monkeypatch.setattr(running, "outcome", with_all)
+    args = arguments(tmp_path)
+    args.no_plots = False
+    (tmp_path / "grid.jsonnet").write_text(
+        GRID.replace(
+            'tasks: ["STS12"]',
+            'tasks: ["STS12", "geometry"], curve: { tasks: ["STS12"], every_num_steps: 10 }',
+        ).replace('order: ["one"]', 'order: ["one", "two"]')
+        + """
++ { parts+: { two: $.parts.one { compare: [["t", 0.1, 0.2]], blocks: [
+      b { rows: [r + if r.recipe == null then {} else { factors: { t: r.keys.temperature } }
+                 for r in b.rows] } for b in $.parts.one.blocks] } } }
+"""
+    )
+    study.run(args)
+    args.page = True
+    study.run(args)
+    found = {file.name for file in (tmp_path / "results").iterdir()}
+    names = {"one.svg", "one-curves.svg", "one-plane.svg", "two.svg"}
+    assert found == names | {"two-curves.svg", "two-plane.svg"}
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert all(f"(results/{name})" in text for name in found)
+
+
 def test_samples_are_kept_to_hundredths() -> None:
     kept = lines.unpacked(lines.packed(np.array([12.345, -3.0, np.nan, 100.0])))
     np.testing.assert_allclose(kept, [12.34, -3.0, np.nan, 100.0], atol=0.006)

@@ -47,13 +47,14 @@ local pretrained = {
   ],
 };
 local spans(shortest, longest) = { min_span_len: shortest, max_span_len: longest };
-local base = spans(8, 64) {
-  batch_size: 16,
-  num_anchors: 2,
+local base = spans(4, 40) {
+  batch_size: 32,
+  num_anchors: 4,
   num_positives: 2,
-  learning_rate: 5e-4,
-  num_epochs: 2,
-  temperature: 0.05,
+  learning_rate: 1e-3,
+  num_epochs: 4,
+  temperature: 0.1,
+  "model.precision": "bfloat16",
 };
 local declutr(name, changes={}, recipe="declutr") =
   { name: name, recipe: recipe, keys: base + changes };
@@ -64,7 +65,7 @@ local with(anchors, changes) =
   (if anchors == 1 then one_anchor else { num_anchors: anchors }) + changes;
 
 // Sentence objectives: so many steps of 64 sentences of the same documents.
-local of_sentences(name, recipe, changes={}, steps=500) = {
+local of_sentences(name, recipe, changes={}, steps=250) = {
   name: name,
   recipe: recipe,
   texts: "sentences",
@@ -73,8 +74,11 @@ local of_sentences(name, recipe, changes={}, steps=500) = {
     num_epochs: 1,
     learning_rate: 1e-4,
     "data_loader.subset": { size: 64 * steps },
+    "model.precision": "bfloat16",
   } + changes,
 };
+// A quarter of the papers' width, for a quarter of the dimensions of the encoder.
+local projector = { "model.head.hidden_dims": [1024, 1024, 1024] };
 local mean = { "model.seq2vec_encoder": null };
 local whitened(name, options) = {
   name: name,
@@ -193,27 +197,70 @@ local probing = ["length", "bigram shift", "tense"];
     search: {
       title: "Settings of DeCLUTR, SimCSE and SCD from the small transformer, with one seed",
       tasks: similarity,
+      local long = spans(8, 64) {
+        batch_size: 16,
+        num_anchors: 2,
+        num_positives: 2,
+        learning_rate: 5e-4,
+        num_epochs: 2,
+        temperature: 0.05,
+      },
+      local of_long(changed, changes) =
+        { name: "DeCLUTR, spans of 8 to 64, " + changed, recipe: "declutr", keys: long + changes },
+      local in_float32(name, recipe, changes) = {
+        name: name + ", float32, 500 steps",
+        recipe: recipe,
+        texts: "sentences",
+        keys: {
+          batch_size: 64,
+          num_epochs: 1,
+          learning_rate: 1e-4,
+          "data_loader.subset": { size: 32000 },
+        } + changes,
+      },
       blocks: [
         { corpora: ["openstax_sections"], starts: [transformer], rows: [alone], seeds: of_start },
         {
           corpora: ["openstax_sections"],
           starts: [transformer],
           rows: [
-            declutr("DeCLUTR, lr %s" % rate, { learning_rate: std.parseJson(rate) })
+            of_long("lr %s" % rate, { learning_rate: std.parseJson(rate) })
             for rate in ["1e-4", "5e-4", "2e-3"]
           ] + [
+            of_long("temperature 0.2", { temperature: 0.2 }),
+            declutr("DeCLUTR"),
+            declutr("DeCLUTR, lr 3e-4", { learning_rate: 3e-4 }),
+            declutr("DeCLUTR, lr 3e-3", { learning_rate: 3e-3 }),
+            declutr("DeCLUTR, temperature 0.05", { temperature: 0.05 }),
             declutr("DeCLUTR, temperature 0.2", { temperature: 0.2 }),
-            declutr("DeCLUTR, spans of 32 to 126", spans(32, 126)),
+            declutr("DeCLUTR, spans of 4 to 20", spans(4, 20)),
+            declutr("DeCLUTR, 8 epochs", { num_epochs: 8 }),
+            declutr("DeCLUTR without MLM", recipe="contrastive_only"),
+            in_float32("SimCSE, first token, lr 1e-4", "simcse", {}),
+            in_float32("SimCSE, mean, lr 1e-4", "simcse", mean),
+            in_float32("SCD, mean, lr 1e-4", "scd", mean),
+            in_float32("SCD, mean, lr 1e-4, a tenth of the decorrelation", "scd", mean {
+              "model.loss.decorrelation_weight": 0.0005,
+            }),
           ] + [
-            of_sentences("%s, %s, lr %s" % [recipe[0], pooled[0], rate], recipe[1], pooled[1] {
+            of_sentences("SimCSE, mean, lr " + rate, "simcse", mean {
               learning_rate: std.parseJson(rate),
             })
-            for recipe in [["SimCSE", "simcse"], ["SCD", "scd"]]
-            for pooled in [["first token", {}], ["mean", mean]]
-            for rate in ["3e-5", "1e-4", "1e-3"]
+            for rate in ["3e-4", "1e-3"]
           ] + [
-            of_sentences("SCD, mean, lr 1e-4, a tenth of the decorrelation", "scd", mean {
+            of_sentences("SimCSE, mean, lr 3e-4, temperature 0.2", "simcse", mean {
+              "model.loss.temperature": 0.2,
+              learning_rate: 3e-4,
+            }),
+          ] + [
+            of_sentences("SCD, mean, lr " + rate, "scd", projector + mean {
+              learning_rate: std.parseJson(rate),
+            })
+            for rate in ["1e-5", "3e-5", "1e-4"]
+          ] + [
+            of_sentences("SCD, mean, lr 3e-5, a tenth of the decorrelation", "scd", projector + mean {
               "model.loss.decorrelation_weight": 0.0005,
+              learning_rate: 3e-5,
             }),
           ],
           seeds: [11],
