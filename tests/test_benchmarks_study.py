@@ -212,7 +212,9 @@ def test_every_kind_of_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.Monk
         + """
 + { parts+: { two: $.parts.one { compare: [["t", 0.1, 0.2]], blocks: [
       b { rows: [r + if r.recipe == null then {} else { factors: { t: r.keys.temperature } }
-                 for r in b.rows] } for b in $.parts.one.blocks] } } }
+                 for r in b.rows] } for b in $.parts.one.blocks] } },
+    overview: { title: "All", tasks: ["STS12"], rows: [
+      { part: "one", corpus: "docs", start: "words", row: "a", name: "as a" }] } }
 """
     )
     study.run(args)
@@ -220,7 +222,8 @@ def test_every_kind_of_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.Monk
     study.run(args)
     found = {file.name for file in (tmp_path / "results").iterdir()}
     names = {"one.svg", "one-curves.svg", "one-plane.svg", "two.svg"}
-    assert found == names | {"two-curves.svg", "two-plane.svg"}
+    assert found == names | {"two-curves.svg", "two-plane.svg", "overview.svg"}
+    assert "as a" in (tmp_path / "results" / "overview.svg").read_text()
     text = (tmp_path / "RESULTS.md").read_text()
     assert all(f"(results/{name})" in text for name in found)
 

@@ -44,13 +44,16 @@ def write_page(
     paragraphs = [_TITLE, _said(text, "introduction")]
     missing: dict[str, int] = {}
     lines = read_lines(runs)
+    folder = output / "results" if pictures else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        paragraphs += _overview(grid, lines, folder)
     for part in grid["parts"]:
         wanted = entries(grid, part)
         found = groups(wanted, lines)
         if count := len(wanted) - sum(len(group.lines) for group in found):
             missing[part] = count
         if any(group.recipe for group in found):
-            folder = output / "results" if pictures else None
             paragraphs += _section(grid["parts"][part], part, found, _said(text, part), folder)
     of_reclaim = {run.name: run for run in latest() if run.name in OF_RESULTS}
     paragraphs += [part for name in OF_RESULTS for part in section(of_reclaim[name], pictures)]
@@ -62,6 +65,24 @@ def write_page(
     return file
 
 
+def _overview(grid: Mapping[str, Any], lines: Sequence[Line], folder: Path) -> Iterator[str]:
+    """Draw the gains of some runs of several parts, which the grid names."""
+    asked = grid.get("overview", {"rows": []})
+    drawn = []
+    for row in asked["rows"]:
+        found = groups(entries(grid, row["part"]), lines)
+        place = row["corpus"], row["start"]
+        of_row = [
+            group
+            for group in found
+            if (group.corpus, group.start) == place and group.row in (row["row"], "start")
+        ]
+        drawn += [(row["name"], task, gain) for _, task, gain in gains(of_row, asked["tasks"])]
+    if drawn:
+        draw_gains(drawn, asked["title"], folder / "overview.svg")
+        yield f"![{asked['title']}: gains over the start](results/overview.svg)\n"
+
+
 def _section(
     part: Mapping[str, Any], name: str, found: Sequence[Group], said: str, folder: Path | None
 ) -> Iterator[str]:
@@ -69,7 +90,6 @@ def _section(
     yield said
     tasks = [task for task in part["tasks"] if task != "geometry"]
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         yield from _pictures(part, name, found, tasks, folder)
     compare = part.get("compare")
     if compare:
