@@ -491,22 +491,25 @@ local probing = ["length", "bigram shift", "tense"];
     adaptation: {
       title: "Adapting a public sentence encoder to a domain",
       tasks: similarity,
-      local gentle = spans(32, 128) {
-        learning_rate: 2e-5,
+      local gentle = spans(16, 64) {
+        learning_rate: 5e-5,
+        temperature: 0.05,
         num_epochs: 1,
-        "data_loader.subset": { size: 640 },
+        "data_loader.subset": { size: 1280 },
       },
+      local in_sentences(name, recipe) =
+        of_sentences(name, recipe, mean { learning_rate: 5e-5 }, 80),
       blocks: [{
         corpora: ["acl_papers"],
         starts: ["MiniLM, first token"],
         rows: [alone],
         seeds: of_start,
       }] + trained_on(["acl_papers"], "MiniLM", [
-        declutr("DeCLUTR", gentle),
         declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
+        declutr("DeCLUTR", gentle),
         declutr("MLM", gentle, "mlm_only"),
-        of_sentences("SimCSE", "simcse", mean { learning_rate: 2e-5 }, 100),
-        of_sentences("TSDAE", "tsdae", mean { learning_rate: 2e-5 }, 100),
+        in_sentences("SimCSE", "simcse"),
+        in_sentences("TSDAE", "tsdae"),
       ]),
     },
   },
