@@ -59,6 +59,12 @@ local base = spans(4, 40) {
 };
 local declutr(name, changes={}, recipe="declutr") =
   { name: name, recipe: recipe, keys: base + changes };
+local mlm(changes={}) = {
+  name: "MLM",
+  recipe: "mlm_only",
+  local keys = base + changes,
+  keys: { [key]: keys[key] for key in std.objectFields(keys) if key != "temperature" },
+};
 // Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so that
 // they see as many spans, in as many steps.
 local with(anchors, epochs, changes) = changes + (
@@ -333,7 +339,7 @@ local probing = ["length", "bigram shift", "tense"];
           rows: [
             declutr("DeCLUTR"),
             declutr("DeCLUTR without MLM", recipe="contrastive_only"),
-            declutr("MLM", recipe="mlm_only"),
+            mlm(),
             simcse,
             scd("SCD", "scd"),
             of_sentences("Barlow Twins", "barlow_twins", projector + slow_mean),
@@ -456,7 +462,7 @@ local probing = ["length", "bigram shift", "tense"];
       blocks: trained_on(["openstax_sections"], transformer, [
         declutr("contrastive and MLM"),
         declutr("contrastive", recipe="contrastive_only"),
-        declutr("MLM", recipe="mlm_only"),
+        mlm(),
       ] + [
         declutr("contrastive and MLM, %d documents" % documents, {
           "data_loader.subset": { size: documents },
@@ -507,7 +513,7 @@ local probing = ["length", "bigram shift", "tense"];
       }] + trained_on(["acl_papers"], "MiniLM", [
         declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
         declutr("DeCLUTR", gentle),
-        declutr("MLM", gentle, "mlm_only"),
+        mlm(gentle),
         in_sentences("SimCSE", "simcse"),
         in_sentences("TSDAE", "tsdae"),
       ]),
