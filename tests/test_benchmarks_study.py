@@ -1,6 +1,7 @@
 """`python -m benchmarks study`: a killed grid goes on to the same page; gains have intervals."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,25 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert "which need the texts docs of the finished runs: " in capsys.readouterr().out
 
 
+def test_a_start_made_apart_is_told_from_that_of_finished_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"kind": "pretrained", "layers": 1}
+    line: Any = {"start": "small", "settings": {"start": spec | {"pooling": "cls"}}}
+    made_here, made_there = line | {"weights": "0" * 16}, line | {"weights": "1" * 16}
+    known = lines.weights_of_starts([line, made_here, line | {"weights": None}])
+    with pytest.raises(ValueError, match=f"'small' began with weights {'0' * 16} and {'1' * 16}"):
+        lines.weights_of_starts([made_here, made_there])
+    entry: Any = {"start": "small", "seed": 1, "settings": {"start": spec}}
+    monkeypatch.setattr(running, "place_of", lambda *_: str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    places = running.Places(tmp_path, tmp_path, tmp_path)
+    place, weights = running._start(entry, tmp_path, places)
+    assert place == str(tmp_path) and weights == starts.weights_of(place, spec)
+    with pytest.raises(starts.Missing, match=r"the weights of 'small' .* was made apart"):
+        running._start(entry, tmp_path, replace(places, weights=known))
+
+
 def test_settings_of_the_study_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSFORMER_MODEL", "m")
     found = grid.read_grid()
@@ -178,6 +198,7 @@ def test_a_transformer_is_pretrained_in_phases(tmp_path: Path) -> None:
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
     assert config["architectures"] == ["RobertaForMaskedLM"]
     assert Path(starts.place_of(spec, 2, train, {})) == place  # kept, and the same for all seeds
+    assert len(starts.weights_of(str(place), spec) or "") == 16
 
 
 def test_factors_are_compared_in_pairs() -> None:

@@ -94,8 +94,11 @@ def _run(missing: list[Entry], args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     work = (args.work or default_cache_dir() / "study").absolute()
     encoders = dict(given.split("=", 1) for given in args.encoder)
-    digests = {line["corpus"]: line["texts"] for line in lines.read_lines(args.runs)}
-    places = Places(args.corpus.absolute(), args.data.absolute(), work, encoders, digests)
+    finished = lines.read_lines(args.runs)
+    digests = {line["corpus"]: line["texts"] for line in finished}
+    weights = lines.weights_of_starts(finished)
+    folders = args.corpus.absolute(), args.data.absolute(), work
+    places = Places(*folders, encoders, digests, weights)
     left_out: dict[str, int] = {}
     for entry in tqdm(missing[:1] if args.quick else missing, unit="run"):
         if lines.line_of(entry, lines.read_lines(args.runs)):  # as another row, a moment ago

