@@ -103,6 +103,15 @@ local trained_on(corpora, start, rows, seeds=[1, 2, 3]) = [
   { corpora: corpora, starts: [start], rows: [alone], seeds: of_start },
   { corpora: corpora, starts: [start], rows: rows, seeds: seeds },
 ];
+// Adaptation of an encoder of sentences: a few steps at a low rate.
+local gentle = spans(16, 64) {
+  learning_rate: 5e-5,
+  temperature: 0.05,
+  num_epochs: 1,
+  "data_loader.subset": { size: 1280 },
+};
+local adapted(name, recipe, changes={}) =
+  of_sentences(name, recipe, mean { learning_rate: 5e-5 } + changes, 80);
 local similarity = ["STS12", "STS-B 2012", "SICK-R", "Cranfield", "span retrieval"];
 local everything = similarity + ["TREC"];
 local probing = ["length", "bigram shift", "tense"];
@@ -119,6 +128,7 @@ local probing = ["length", "bigram shift", "tense"];
     "figureS1",
     "scd",
     "release_1_5",
+    "adaptation_search",
     "adaptation",
   ],
 
@@ -494,17 +504,25 @@ local probing = ["length", "bigram shift", "tense"];
       ]),
     },
 
+    adaptation_search: {
+      title: "Settings of the adaptation, one at a time",
+      tasks: similarity,
+      local changed(change, changes) =
+        declutr("DeCLUTR without MLM, " + change, gentle + changes, "contrastive_only"),
+      blocks: trained_on(["acl_papers"], "MiniLM", [
+        changed("learning rate 1e-5", { learning_rate: 1e-5 }),
+        changed("temperature 0.2", { temperature: 0.2 }),
+        changed("one anchor of 64 documents", { num_anchors: 1, batch_size: 64 }),
+        changed("adjacent positives", { "dataset_reader.sampling_strategy": "adjacent" }),
+        changed("spans of 32 to 126", spans(32, 126)),
+        adapted("SimCSE, learning rate 1e-5", "simcse", { learning_rate: 1e-5 }),
+        adapted("SimCSE, three times the steps", "simcse", { "data_loader.subset": { size: 64 * 240 } }),
+      ], seeds=[11]),
+    },
+
     adaptation: {
       title: "Adapting a public sentence encoder to a domain",
       tasks: similarity,
-      local gentle = spans(16, 64) {
-        learning_rate: 5e-5,
-        temperature: 0.05,
-        num_epochs: 1,
-        "data_loader.subset": { size: 1280 },
-      },
-      local in_sentences(name, recipe, changes={}) =
-        of_sentences(name, recipe, mean { learning_rate: 5e-5 } + changes, 80),
       blocks: [{
         corpora: ["acl_papers"],
         starts: ["MiniLM, first token"],
@@ -514,9 +532,8 @@ local probing = ["length", "bigram shift", "tense"];
         declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
         declutr("DeCLUTR", gentle),
         mlm(gentle),
-        in_sentences("SimCSE", "simcse"),
-        // Without a limit, a sentence of 3,000 tokens, which are numbers read from a table, fills 23 GB.
-        in_sentences("TSDAE", "tsdae", { max_length: 64 }),
+        adapted("SimCSE", "simcse"),
+        adapted("TSDAE", "tsdae", { max_length: 64 }),
       ]),
     },
   },
