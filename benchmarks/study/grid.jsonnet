@@ -12,8 +12,14 @@ local of_start = [0];  // nothing is drawn
 
 // ---- static encoders ----
 
-local texts(unit, sif, components=0) =
-  { kind: "texts", unit: unit, sif: sif, components: components, dimension: 256, vocabulary: 30000 };
+local texts(unit, sif, components=0, dimension=256) = {
+  kind: "texts",
+  unit: unit,
+  sif: sif,
+  components: components,
+  dimension: dimension,
+  vocabulary: 30000,
+};
 local alone = { name: "start", recipe: null, keys: {} };
 local static_declutr = {
   recipe: "static_declutr",
@@ -158,6 +164,8 @@ local probing = ["length", "bigram shift", "tense"];
   starts: {
     "PPMI, unit length x SIF": texts(true, 1e-3),
     "PPMI": texts(false, null),
+    "PPMI, 64 dimensions": texts(false, null, dimension=64),
+    "PPMI, 512 dimensions": texts(false, null, dimension=512),
     "PPMI, SIF": texts(false, 1e-3),
     "PPMI, SIF less first component": texts(false, 1e-3, 1),
     random: { kind: "random", dimension: 256, vocabulary: 30000 },
@@ -465,20 +473,36 @@ local probing = ["length", "bigram shift", "tense"];
       ],
     },
 
-    // DeCLUTR (ACL 2021), figure 3 and section 5.4: objective and data. Probing is its argument for MLM.
+    // DeCLUTR (ACL 2021), figure 3 and section 5.3: objective and data; capacity with static encoders,
+    // of which no larger one must be pre-trained. Probing is the paper's argument for MLM.
     figure3: {
-      title: "DeCLUTR's figure 3: masked language modelling, and the number of documents",
+      title: "DeCLUTR's figure 3: masked language modelling, documents, capacity",
       tasks: everything + probing,
+      local of(documents) = { "data_loader.subset": { size: documents } },
       blocks: trained_on(["openstax_sections"], transformer, [
         declutr("contrastive and MLM"),
         declutr("contrastive", recipe="contrastive_only"),
         mlm(),
       ] + [
-        declutr("contrastive and MLM, %d documents" % documents, {
-          "data_loader.subset": { size: documents },
-        })
+        declutr("contrastive and MLM, %d documents" % documents, of(documents))
         for documents in [200, 660]
-      ]),
+      ]) + [
+        {
+          corpora: ["openstax_sections"],
+          starts: ["PPMI, 64 dimensions", "PPMI", "PPMI, 512 dimensions"],
+          rows: [alone],
+          seeds: of_start,
+        },
+        {
+          corpora: ["openstax_sections"],
+          starts: ["PPMI, 64 dimensions", "PPMI", "PPMI, 512 dimensions"],
+          rows: [changed("static_declutr", {})] + [
+            changed("static_declutr, %d documents" % documents, of(documents))
+            for documents in [200, 660]
+          ],
+          seeds: [1, 2, 3],
+        },
+      ],
     },
 
     // DeCLUTR v1 (arXiv, June 2020), figure S1.
