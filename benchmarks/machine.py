@@ -36,10 +36,17 @@ def release_of(checkout: Path) -> str:
 
 
 def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    """The processor, with its family and model: a virtual machine may name the maker alone."""
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    known = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
+    if "model name" not in known:
+        return platform.processor() or platform.machine()
+    numbers = (
+        f"family {known['cpu family']}, model {known['model']}" if "cpu family" in known else ""
+    )
+    return f"{known['model name']} ({numbers})" if numbers else known["model name"]
 
 
 def _memory_bytes() -> int:

@@ -139,13 +139,20 @@ def json_lines(file: Path) -> list[dict[str, Any]]:
     """Return the objects in a file of JSON lines; a line that was not written to its end is none.
 
     Without such a file there are none.
+
+    Raises:
+        ValueError: a line is no JSON, and not the beginning of an object either.
     """
     found = []
-    for text in file.read_text(encoding="utf-8").split("\n") if file.exists() else []:
+    texts = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
+    for number, text in enumerate(texts, 1):
         try:
             found.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
+        except json.JSONDecodeError as error:
+            if text and not text.startswith('{"'):
+                raise ValueError(
+                    f"{file}:{number} has {text[:40]!r}. Expected an object of JSON in each line."
+                ) from error
     return found
 
 

@@ -88,9 +88,9 @@ def test_a_killed_grid_goes_on_to_the_same_page(
 def test_a_run_serves_every_part_that_asks_for_no_more() -> None:
     settings = {"start": {"kind": "bm25"}, "recipe": None, "keys": {}}
     entry = {"part": "one", "corpus": "docs", "row": "a", "seed": 1, "settings": settings}
-    entry |= {"tasks": ["STS12"], "curve": None}
+    entry |= {"tasks": ["STS12"], "curve": None, "date": "2030-01-02"}
     line = {**entry, "part": "two", "row": "b", "tasks": ["TREC", "STS12"]}
-    assert lines.line_of(entry, [line]) is line
+    assert lines.line_of(entry, [line, {**line, "date": "2030-01-01"}]) is line
     for needs in ({"tasks": ["SUBJ"]}, {"curve": {"tasks": []}}, {"seed": 2}, {"corpus": "other"}):
         assert lines.line_of({**entry, **needs}, [line]) is None
     assert lines.line_of({**entry, "settings": {**settings, "keys": {"lr": 1}}}, [line]) is None
@@ -110,6 +110,24 @@ def test_probing_tasks_are_cut_evenly(tmp_path: Path) -> None:
     (tmp_path / "probing_surrogate" / "bigram_shift.txt").write_text("\n".join(rows) + "\n")
     (task,) = scoring.tasks_of(["bigram shift"], tmp_path, tmp_path / "held_out", tmp_path / "w")
     assert sorted(task.sentences()) == sorted(f"text {at}" for at in range(0, 180, 30))
+
+
+def test_a_run_is_of_one_process_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "grid.jsonnet").write_text(GRID)
+    first, second, *_ = grid.entries(grid.read_grid(tmp_path / "grid.jsonnet"), "one")
+    with running.claimed(first, tmp_path) as mine:
+        with running.claimed({**first, "part": "two"}, tmp_path) as again:  # the same run
+            assert mine and not again
+        with running.claimed(second, tmp_path) as other:
+            assert other
+    with running.claimed(first, tmp_path) as later:
+        assert later
+
+
+def test_a_damaged_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"a": 1}\n<<<<<<< HEAD\n')
+    with pytest.raises(ValueError, match=r"one\.jsonl:2 has '<<<<<<< HEAD'\. Expected an object"):
+        lines.read_lines(tmp_path)
 
 
 def test_shares_are_disjoint_and_complete(tmp_path: Path) -> None:
@@ -150,9 +168,12 @@ def test_a_start_made_apart_is_told_from_that_of_finished_runs(
     spec = {"kind": "pretrained", "layers": 1}
     line: Any = {"start": "small", "settings": {"start": spec | {"pooling": "cls"}}}
     made_here, made_there = line | {"weights": "0" * 16}, line | {"weights": "1" * 16}
-    known = lines.weights_of_starts([line, made_here, line | {"weights": None}])
-    with pytest.raises(ValueError, match=f"'small' began with weights {'0' * 16} and {'1' * 16}"):
-        lines.weights_of_starts([made_here, made_there])
+    known = lines.weights_of_starts([made_here, made_here])
+    for other, digest in ((made_there, "1" * 16), (line, "unknown")):
+        with pytest.raises(
+            ValueError, match=f"start small with the digests {'0' * 16} and {digest}"
+        ):
+            lines.weights_of_starts([made_here, other])
     entry: Any = {"start": "small", "seed": 1, "settings": {"start": spec}}
     monkeypatch.setattr(running, "place_of", lambda *_: str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"weights")
@@ -204,15 +225,55 @@ def test_a_transformer_is_pretrained_in_phases(tmp_path: Path) -> None:
 def test_factors_are_compared_in_pairs() -> None:
     """Two values of a factor, over all pairs of runs that are alike in the others."""
 
-    def group(a: int, b: int, score: float) -> tables.Group:
-        line = {"scores": {"STS12": {"all Spearman": score}}}
-        return tables.Group("docs", "words", f"{a}{b}", "declutr", [line], 1, {"a": a, "b": b})
+    def group(a: int, b: int, *scores: float) -> tables.Group:
+        of_seeds: list[Any] = [
+            {
+                "scores": {"STS12": {"all Spearman": score}},
+                "samples": {"STS12": lines.packed(drawn)},
+            }
+            for score in scores
+        ]
+        return tables.Group("docs", "words", f"{a}{b}", "declutr", of_seeds, 2, {"a": a, "b": b})
 
-    every = [group(1, 1, 50), group(2, 1, 51), group(1, 2, 60), group(2, 2, 63), group(2, 3, 0)]
-    (row,) = tables.comparisons(every, ["STS12"], [("a", 2, 1), ("a", 3, 1)])
-    assert row["compared"] == "a: 2 less 1" and row["pairs"] == "2"
-    # 2 and its standard error 1, by Student's t of one degree of freedom
-    assert row["STS12"] == row["mean"] == "+2.0 [-10.7, +14.7]"
+    drawn = np.zeros(20)  # test items have no part in it
+    every = [group(1, 1, 50, 52), group(2, 1, 51, 54), group(1, 2, 60, 60), group(2, 2, 63, 64)]
+    asked = [("a", 2, 1), ("a", 3, 1), ("b", 2, 1)]
+    first, second = tables.comparisons([*every, group(2, 3, 0, 0)], ["STS12"], asked)
+    assert first["compared"] == "a: 2 less 1" and first["pairs"] == "2"
+    # Means over pairs are 57 and 59 of the one, 55 and 56 of the other: 2.5, with a standard error
+    # of 1.118 and 1.47 degrees of freedom (Welch)
+    assert first["STS12"] == first["mean"] == "+2.5 [-4.4, +9.4]"
+    assert second["STS12"].startswith("+10.0 [")
+
+
+def test_gains_are_bold_where_they_hold_against_their_number() -> None:
+    """Holm's correction; of one seed, nothing is said unless nothing is drawn."""
+
+    def group(row: str, value: float, seeds: int = 3, drawn: bool = True) -> tables.Group:
+        samples = lines.packed(value + np.random.default_rng(0).normal(0, 1, 200))
+        found: list[Any] = [
+            {
+                "scores": {"STS12": {"all Spearman": value + seed / 100}},
+                "samples": {"STS12": samples},
+            }
+            for seed in range(seeds)
+        ]
+        recipe = None if row == "start" else "declutr"
+        return tables.Group("docs", "words", row, recipe, found, seeds, {}, drawn)
+
+    def unlike(group: tables.Group) -> tables.Group:
+        """The same, on samples that say less."""
+        value = group.mean("STS12")
+        wide = lines.packed(value + np.random.default_rng(1).normal(0, 1, 200))
+        return replace(group, lines=[{**line, "samples": {"STS12": wide}} for line in group.lines])
+
+    every = [group("start", 50, 1, False), group("sure", 60), group("one seed", 60, 1)]
+    every += [unlike(group("not drawn", 60, 1, False)), unlike(group("near", 54)), group("no", 50)]
+    found = tables.certain_gains(every, ["STS12"])
+    assert {row for _, _, row, _ in found} == {"sure", "not drawn", "near"}
+    alone = {row for _, _, row, _ in tables.certain_gains(every[:1] + every[-2:-1], ["STS12"])}
+    many = [*every[:1], *(unlike(group(f"near {i}", 54)) for i in range(40))]
+    assert alone == {"near"} and not tables.certain_gains(many, ["STS12"])
 
 
 def test_every_kind_of_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,4 +332,4 @@ def test_the_start_is_that_of_the_command(tmp_path: Path) -> None:
     expected = table_of_texts(lambda: texts, vocabulary=100, dimension=4)
     np.testing.assert_allclose(read_static(Path(place)).vectors, expected.vectors, atol=1e-6)
     assert scoring._ranked_by_bm25(["cow"], ["a cat", "a cow"], 2).tolist() == [[1, -1]]
-    assert tables.Gain(1.0, 0.2, 1.8).certain
+    assert tables.Gain(1.0, 0.2, 1.8, 0.02).certain

@@ -4,7 +4,8 @@
     python -m benchmarks study --page
 
 Each finished run is a line of `benchmarks/study/runs/PART.jsonl`. A command that was killed goes on
-where it was, on this machine or on another.
+where it was, on this machine or on another. Several at once on one machine share the runs; those on
+several machines take `--share`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoder", action="append", default=[], metavar="NAME=FOLDER", help="one of the grid's"
     )
     parser.add_argument(
-        "--share", metavar="I/N", help="run each Nth only, from the Ith on: one for each process"
+        "--share", metavar="I/N", help="run each Nth only, from the Ith on: one for each machine"
     )
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
     parser.add_argument("--list", action="store_true", help="say what is missing, and end")
@@ -87,7 +88,7 @@ def _list(missing: list[Entry]) -> None:
 def _run(missing: list[Entry], args: argparse.Namespace) -> None:
     import torch
 
-    from benchmarks.study.running import Places, outcome
+    from benchmarks.study.running import Places, claimed, outcome
     from benchmarks.study.starts import Missing
     from declutr.system.cache_folder import default_cache_dir
 
@@ -95,20 +96,18 @@ def _run(missing: list[Entry], args: argparse.Namespace) -> None:
     work = (args.work or default_cache_dir() / "study").absolute()
     encoders = dict(given.split("=", 1) for given in args.encoder)
     finished = lines.read_lines(args.runs)
-    digests = {line["corpus"]: line["texts"] for line in finished}
-    weights = lines.weights_of_starts(finished)
-    folders = args.corpus.absolute(), args.data.absolute(), work
-    places = Places(*folders, encoders, digests, weights)
+    agreed = lines.texts_of_corpora(finished), lines.weights_of_starts(finished)
+    places = Places(args.corpus.absolute(), args.data.absolute(), work, encoders, *agreed)
     left_out: dict[str, int] = {}
     for entry in tqdm(missing[:1] if args.quick else missing, unit="run"):
-        if lines.line_of(entry, lines.read_lines(args.runs)):  # as another row, a moment ago
-            continue
-        try:
-            line = outcome(entry, places)
-        except Missing as error:
-            left_out[str(error)] = left_out.get(str(error), 0) + 1
-            continue
-        lines.append(args.runs, line)
+        with claimed(entry, work) as free:
+            # Another process may be at it, or have finished it a moment ago, as another row even.
+            if not free or lines.line_of(entry, lines.read_lines(args.runs)):
+                continue
+            try:
+                lines.append(args.runs, outcome(entry, places))
+            except Missing as error:
+                left_out[str(error)] = left_out.get(str(error), 0) + 1
     for needed, count in left_out.items():
         print(f"{count} runs left out, which need {needed}.")
 

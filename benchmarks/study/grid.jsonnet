@@ -71,14 +71,6 @@ local mlm(changes={}) = {
   local keys = base + changes,
   keys: { [key]: keys[key] for key in std.objectFields(keys) if key != "temperature" },
 };
-// Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so that
-// they see as many spans, in as many steps.
-local with(anchors, epochs, changes) = changes + (
-  if anchors == 1
-  then { num_anchors: 1, batch_size: 2 * base.batch_size, num_epochs: 2 * epochs }
-  else { num_anchors: anchors, num_epochs: epochs }
-);
-
 // Sentence objectives: so many steps of 64 sentences of the same documents.
 local of_sentences(name, recipe, changes={}, steps=250) = {
   name: name,
@@ -100,6 +92,7 @@ local slow_mean = mean { learning_rate: 1e-5 };
 local scd(name, recipe) = of_sentences(name, recipe, projector + slow_mean);
 local whitened(name, options) = {
   name: name,
+  drawn: false,
   recipe: "transformer_mean",
   texts: "sentences",
   keys: {},
@@ -141,7 +134,7 @@ local probing = ["length", "bigram shift", "tense"];
   // The first picture of the page, and README's.
   overview: {
     title: "What training gains over its start",
-    tasks: similarity,
+    tasks: everything,
     local of(part, corpus, start, row, name) =
       { part: part, corpus: corpus, start: start, row: row, name: name },
     local named = {
@@ -150,14 +143,15 @@ local probing = ["length", "bigram shift", "tense"];
       eltec_eng_chapters: "novels",
     },
     rows: [
-      of("static", "openstax_sections", "random", "static_declutr", "random vectors, static_declutr"),
-    ] + [
       of("static", corpus, start[0], "static_declutr", "%s, %s, static_declutr" % [start[1], named[corpus]])
-      for start in [["PPMI", "plain average"], ["PPMI, unit length x SIF", "best average"]]
+      for start in [["random", "random vectors"], ["PPMI", "plain average"], ["PPMI, unit length x SIF", "best average"]]
       for corpus in std.objectFields(named)
     ] + [
+      of("maps", "openstax_sections", transformer, "whitening", "small transformer, whitening"),
+    ] + [
       of("objectives", "openstax_sections", transformer, row, "small transformer, " + row)
-      for row in ["DeCLUTR", "SimCSE", "Barlow Twins", "TSDAE"]
+      for row in ["DeCLUTR", "DeCLUTR without MLM", "MLM", "SimCSE", "SCD", "Barlow Twins"]
+                 + ["Contrastive Tension", "TSDAE"]
     ],
   },
 
@@ -205,7 +199,13 @@ local probing = ["length", "bigram shift", "tense"];
           rows: [alone],
           seeds: of_start,
         },
-        { corpora: chosen_on, starts: ["random"], rows: [alone], seeds: seeds },
+        { corpora: chosen_on + others, starts: ["random"], rows: [alone], seeds: seeds },
+        {
+          corpora: others,
+          starts: ["random"],
+          rows: [changed("static_declutr", {})],
+          seeds: seeds,
+        },
         {
           corpora: chosen_on,
           starts: ["MiniLM, distilled", "MiniLM, distilled by model2vec", "MiniLM"],
@@ -421,20 +421,22 @@ local probing = ["length", "bigram shift", "tense"];
       ]),
     },
 
-    // DeCLUTR (ACL 2021), figure 2: its grid of anchors, positives, temperatures and learning rates, with
-    // 3e-4 in the place of 5e-5, at which so few steps change little. `compare` has a factor and two of
-    // its values, which are compared over all pairs of runs that are alike in all others.
+    // DeCLUTR (ACL 2021), figure 2: its anchors, positives and strategies, in static encoders, of which
+    // all can be run with several seeds; learning rates and temperatures are theirs, with the paper's
+    // smallest and largest temperature. `compare` has a factor and two of its values, which are
+    // compared over all pairs of rows that are alike in all others.
     figure2: {
       title: "DeCLUTR's figure 2: anchors, positives and their strategy",
-      tasks: everything,
+      tasks: similarity,
       compare: [
         ["anchors", 2, 1],
         ["positives", 2, 1],
         ["positives", 4, 1],
         ["strategy", "all", "adjacent"],
         ["strategy", "all", "subsuming"],
+        ["temperature", "2e-1", "5e-2"],
         ["temperature", "5e-2", "5e-3"],
-        ["learning rate", "3e-4", "1e-4"],
+        ["learning rate", "1e-2", "3e-3"],
       ],
       local run(anchors, positives, strategy, temperature, rate) = {
         factors: {
@@ -444,33 +446,30 @@ local probing = ["length", "bigram shift", "tense"];
           temperature: temperature,
           "learning rate": rate,
         },
-      } + declutr(
+      } + changed(
         "A = %d, P = %d, %s, temperature %s, lr %s" % [anchors, positives, strategy, temperature, rate],
-        with(anchors, 2, {
+        {
+          num_anchors: anchors,
           num_positives: positives,
           temperature: std.parseJson(temperature),
           learning_rate: std.parseJson(rate),
-        } + if strategy == "all" then {} else { "dataset_reader.sampling_strategy": strategy })
+        }
+        // Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so
+        // that they see as many spans, in as many steps.
+        + (if anchors == 1 then { batch_size: 64, num_epochs: 20 } else {})
+        + (if strategy == "all" then {} else { "dataset_reader.sampling_strategy": strategy })
       ),
       local rows(rate, positives, strategies) = [
         run(anchors, number, strategy, temperature, rate)
         for strategy in strategies
         for number in positives
         for anchors in [1, 2]
-        for temperature in ["5e-3", "1e-2", "5e-2"]
+        for temperature in ["5e-3", "5e-2", "2e-1"]
       ],
-      blocks: [
-        { corpora: ["openstax_sections"], starts: [transformer], rows: [alone], seeds: of_start },
-        {
-          corpora: ["openstax_sections"],
-          starts: [transformer],
-          rows: std.flattenArrays([
-            rows(rate, [1, 2, 4], ["all"]) + rows(rate, [2], ["adjacent", "subsuming"])
-            for rate in ["3e-4", "1e-4"]
-          ]),
-          seeds: [1],
-        },
-      ],
+      blocks: trained_on(["openstax_sections"], "PPMI", std.flattenArrays([
+        rows(rate, [1, 2, 4], ["all"]) + rows(rate, [2], ["adjacent", "subsuming"])
+        for rate in ["1e-2", "3e-3"]
+      ])),
     },
 
     // DeCLUTR (ACL 2021), figure 3 and section 5.3: objective and data; capacity with static encoders,
@@ -554,6 +553,7 @@ local probing = ["length", "bigram shift", "tense"];
         seeds: of_start,
       }] + trained_on(["acl_papers"], "MiniLM", [
         declutr("DeCLUTR without MLM", gentle, "contrastive_only"),
+        declutr("DeCLUTR without MLM, lr 1e-5", gentle { learning_rate: 1e-5 }, "contrastive_only"),
         declutr("DeCLUTR", gentle),
         mlm(gentle),
         adapted("SimCSE", "simcse"),

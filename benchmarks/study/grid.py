@@ -11,6 +11,9 @@ from benchmarks.memory import ROOT
 
 GRID = ROOT / "benchmarks" / "study" / "grid.jsonnet"
 
+_ABOUT = "name", "factors", "drawn"
+"""What a row says of itself beside its settings: `drawn` is whether seeds change anything."""
+
 Entry = dict[str, Any]
 """A run of the grid: all that its outcome depends on, but for the texts and the release."""
 
@@ -58,10 +61,14 @@ def entries(grid: Mapping[str, Any], part: str) -> list[Entry]:
 def _entry(
     grid: Mapping[str, Any], part: str, corpus: str, start: str, row: Mapping[str, Any], seed: int
 ) -> Entry:
-    of_row = {name: value for name, value in row.items() if name not in ("name", "factors")}
+    of_row = {name: value for name, value in row.items() if name not in _ABOUT}
     settings = {"start": grid["starts"][start], **of_row}
     names = {"part": part, "corpus": corpus, "start": start, "row": row["name"]}
     of_part = grid["parts"][part]
     curve = of_part.get("curve") if row["recipe"] else None
-    asked = {"tasks": of_part["tasks"], "curve": curve, "factors": row.get("factors", {})}
-    return {**names, "seed": seed, "settings": settings, **asked}
+    asked = {"tasks": of_part["tasks"], "curve": curve}
+    about = {
+        "factors": row.get("factors", {}),
+        "drawn": row.get("drawn", row["recipe"] is not None),
+    }
+    return {**names, "seed": seed, "settings": settings, **asked, **about}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,12 @@ def append(folder: Path, line: Line) -> None:
 
 
 def line_of(entry: Entry, lines: Sequence[Line]) -> Line | None:
-    """Return the finished run of an entry: the last one of its texts, settings and seed.
+    """Return the finished run of an entry: the latest one of its texts, settings and seed.
 
     It may be of another part, or have another name there, if it has all that the entry asks for.
     """
-    matching = (line for line in reversed(lines) if _is_of(line, entry))
-    return next(matching, None)
+    matching = [line for line in lines if _is_of(line, entry)]
+    return max(matching, key=lambda line: line["date"], default=None)
 
 
 def _is_of(line: Line, entry: Entry) -> bool:
@@ -57,23 +57,39 @@ def _is_of(line: Line, entry: Entry) -> bool:
     return has_curve and set(entry["tasks"]) <= set(line["tasks"])
 
 
+def texts_of_corpora(lines: Sequence[Line]) -> dict[str, str]:
+    """Return the digests of the texts of finished runs, by the corpus.
+
+    Raises:
+        ValueError: runs on one corpus had different texts.
+    """
+    return _agreed((line["corpus"], line["texts"], f"the texts {line['corpus']}") for line in lines)
+
+
 def weights_of_starts(lines: Sequence[Line]) -> dict[str, str]:
     """Return the digests of the weights of pre-trained starts, by `start_key`.
 
     Raises:
         ValueError: runs of one start began with different weights: their gains cannot be compared.
     """
-    found: dict[str, str] = {}
-    for line in lines:
-        if weights := line.get("weights"):
-            known = found.setdefault(start_key(line["settings"]["start"]), weights)
-            if weights != known:
-                start = line["start"]
-                raise ValueError(
-                    f"Runs of {start!r} began with weights {known} and {weights}, which were made "
-                    f"apart. Expected those of one machine: take the lines of the others away."
-                )
-    return found
+    specs = ((line, line["settings"]["start"]) for line in lines if "settings" in line)
+    return _agreed(
+        (start_key(spec), line.get("weights") or "unknown", f"the start {line['start']}")
+        for line, spec in specs
+        if spec["kind"] == "pretrained"
+    )
+
+
+def _agreed(found: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Return digests by key, of keys, digests and what they are of."""
+    known: dict[str, str] = {}
+    for key, digest, of in found:
+        if known.setdefault(key, digest) != digest:
+            raise ValueError(
+                f"Finished runs had {of} with the digests {known[key]} and {digest}: they cannot "
+                "be compared. Expected one: take the lines of the others away."
+            )
+    return known
 
 
 def start_key(spec: Mapping[str, Any]) -> str:

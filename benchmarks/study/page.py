@@ -10,7 +10,7 @@ from benchmarks.memory import ROOT
 from benchmarks.report import OF_RESULTS, section, table
 from benchmarks.results import latest
 from benchmarks.study.grid import entries
-from benchmarks.study.lines import Line, read_lines, weights_of_starts
+from benchmarks.study.lines import Line, read_lines, texts_of_corpora, weights_of_starts
 from benchmarks.study.pictures import (
     draw_curves,
     draw_factors,
@@ -42,12 +42,12 @@ def write_page(
         text: the folder of what is said about the parts.
 
     Raises:
-        ValueError: runs of one pre-trained start began with different weights.
+        ValueError: runs on one corpus had different texts, or of one start different weights.
     """
     paragraphs = [_TITLE, _said(text, "introduction")]
     missing: dict[str, int] = {}
     lines = read_lines(runs)
-    weights_of_starts(lines)
+    texts_of_corpora(lines), weights_of_starts(lines)  # that runs can be compared
     folder = output / "results" if pictures else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

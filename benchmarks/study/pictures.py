@@ -16,7 +16,7 @@ _PANEL = 1.45  # inches of width for a task
 def gains(every: Sequence[Group], tasks: Sequence[str]) -> list[tuple[str, str, Gain]]:
     """Return what is drawn, of all with several seeds: name of the row, task and gain."""
     found = []
-    every = [group for group in every if group.recipe is None or len(group.lines) > 1]
+    every = [group for group in every if group.recipe is None or group.tells]
     trained = [group for group in every if group.recipe]
     several = {name: len({getattr(group, name) for group in trained}) > 1 for name in _NAMING}
     for group in trained:
@@ -67,7 +67,7 @@ def draw_gains(drawn: Sequence[tuple[str, str, Gain]], title: str, file: Path) -
 def draw_factors(
     every: Sequence[Group], tasks: Sequence[str], factors: Sequence[str], title: str, file: Path
 ) -> None:
-    """Write a picture of the mean of tasks, a point for each run, at each value of each factor.
+    """Write a picture of the mean of tasks, a point for each row, at each value of each factor.
 
     Raises:
         ModuleNotFoundError: without matplotlib.

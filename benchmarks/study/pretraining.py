@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.study.commands import run_command
 from declutr.static_vectors.tokenizers import Texts
 
 _TOKENIZER_TEXTS = 20_000  # the first documents, which the tokenizer is trained on
@@ -56,8 +55,7 @@ def _trained(begun: Path, keys: Mapping[str, Any], train: Path, run: Path) -> Pa
     if not trained.exists():
         keys = {"data_loader.num_workers": 0, **keys}
         declutr.train(str(train), model=begun, recipe="mlm_only", output=run, **keys)
-        command = [sys.executable, "-m", "declutr", "export", str(run), str(trained)]
-        subprocess.run(command, check=True, capture_output=True)
+        run_command("export", str(run), str(trained))
     return trained
 
 

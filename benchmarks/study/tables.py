@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t
 
 from benchmarks.results import Row
 from benchmarks.study.grid import Entry
 from benchmarks.study.lines import Line, line_of, unpacked
-from declutr.evaluation.report.pairs import Scored
+from declutr.evaluation.report.pairs import Scored, holm
 
 NAMES = {
     "span retrieval": "held-out spans",
@@ -22,11 +21,12 @@ NAMES = {
 
 
 class Gain(NamedTuple):
-    """A difference from the start, with its 95 % interval."""
+    """A difference from the start, with its 95 % interval and its p value."""
 
     value: float
     low: float
     high: float
+    p: float
 
     @property
     def certain(self) -> bool:
@@ -47,16 +47,24 @@ class Group:
     """The number of seeds in the grid."""
     factors: Mapping[str, Any] = field(default_factory=dict)
     """By which a part compares groups, if it does."""
+    drawn: bool = True
+    """Whether seeds change anything."""
 
     @property
     def missing(self) -> int:
         """The number of seeds that are not finished."""
         return self.wanted - len(self.lines)
 
+    @property
+    def tells(self) -> bool:
+        """Whether something can be said beyond these runs: one seed says nothing about others."""
+        return len(self.lines) > 1 or not self.drawn
+
     @cached_property
-    def seconds(self) -> float:
-        """The mean processor time of training."""
-        return float(np.mean([line["processor_seconds"] for line in self.lines]))
+    def seconds(self) -> float | None:
+        """The mean processor time of training, of runs that were not resumed."""
+        known = [line["processor_seconds"] for line in self.lines if not line.get("resumed")]
+        return float(np.mean(known)) if known else None
 
     def scored(self, task: str) -> Scored | None:
         """Return the main score of a task: of each seed, and on bootstrap samples of the items."""
@@ -77,10 +85,12 @@ class Group:
         `declutr.evaluation.report.pairs`.
         """
         ours, theirs = self.scored(task), other.scored(task)
-        if ours is None or theirs is None:
-            return None
-        value, interval, _ = ours.against(theirs)
-        return Gain(value, *interval)
+        return None if ours is None or theirs is None else _gain(ours, theirs)
+
+
+def _gain(ours: Scored, theirs: Scored) -> Gain:
+    value, interval, p = ours.against(theirs)
+    return Gain(value, *interval, p)
 
 
 def groups(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Group]:
@@ -94,8 +104,8 @@ def groups(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Group]:
         finished = [line for entry in same if (line := line_of(entry, lines)) is not None]
         recipe = same[0]["settings"]["recipe"]
         if finished:
-            factors = same[0]["factors"]
-            made.append(Group(corpus, start, row, recipe, finished, len(same), factors))
+            about = same[0]["factors"], same[0]["drawn"]
+            made.append(Group(corpus, start, row, recipe, finished, len(same), *about))
     return made
 
 
@@ -112,28 +122,39 @@ def comparisons(
 ) -> list[Row]:
     """Return the mean difference between two values of a factor, over all pairs of groups.
 
-    The groups of a pair are alike in all other factors. Intervals are Student's, of 95 %, over the
-    pairs.
+    The groups of a pair are alike in all other factors, and are all that the difference is about:
+    its interval is over seeds and test items, as that of a gain.
 
     Args:
-        every: the groups.
+        every: the groups, with scores of every task.
         tasks: whose main scores are compared, and at last their mean.
         asked: a factor and two values of it, of which the second is subtracted.
     """
-    rows: list[Row] = []
+    found: list[tuple[Row, dict[str, Gain]]] = []
     for factor, value, other in asked:
         pairs = list(_pairs(every, factor, value, other))
-        if len(pairs) < 2:
+        if not pairs:
             continue
         row = {"compared": f"{factor}: {value} less {other}", "pairs": str(len(pairs))}
-        gaps = np.array([[a.mean(task) - b.mean(task) for task in tasks] for a, b in pairs])
-        for task, of_task in zip([*tasks, "mean"], [*gaps.T, gaps.mean(axis=1)], strict=True):
-            half = t.ppf(0.975, len(pairs) - 1) * of_task.std(ddof=1) / len(pairs) ** 0.5
-            row[NAMES.get(task, task)] = _told(
-                Gain(of_task.mean(), of_task.mean() - half, of_task.mean() + half)
-            )
-        rows.append(row)
-    return rows
+        ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+        asked_of = {NAMES.get(task, task): [task] for task in tasks} | {"mean": tasks}
+        gaps = {name: _gain(_mean(ours, of), _mean(theirs, of)) for name, of in asked_of.items()}
+        found.append((row, gaps))
+    certain = iter(_certain([gap for _, gaps in found for gap in gaps.values()]))
+    return [
+        {**row, **{name: _told(gap, bold=next(certain)) for name, gap in gaps.items()}}
+        for row, gaps in found
+    ]
+
+
+def _mean(side: Sequence[Group], tasks: Sequence[str]) -> Scored:
+    """Return the mean of groups and tasks, of each seed that all groups have."""
+    number = min(len(group.lines) for group in side)
+    scored = [scored for group in side for task in tasks if (scored := group.scored(task))]
+    return Scored(
+        np.mean([one.seeds[:number] for one in scored], axis=0),
+        np.mean([one.drawn for one in scored], axis=0),
+    )
 
 
 def _pairs(
@@ -145,40 +166,58 @@ def _pairs(
             yield from ((one, group) for group in every if group.factors == wanted)
 
 
+def certain_gains(every: Sequence[Group], tasks: Sequence[str]) -> set[tuple[str, ...]]:
+    """Return corpus, start, row and task of the gains that hold against their number (Holm)."""
+    found: dict[tuple[str, ...], Gain] = {}
+    for group in every:
+        start = start_of(group, every)
+        if start is None or not group.tells:
+            continue
+        for task in tasks:
+            if gain := group.gain(start, task):
+                found[group.corpus, group.start, group.row, task] = gain
+    holding = _certain(list(found.values()))
+    return {key for key, holds in zip(found, holding, strict=True) if holds}
+
+
+def _certain(gains: Sequence[Gain]) -> list[bool]:
+    return [p < 0.05 for p in holm(np.array([gain.p for gain in gains]))]
+
+
 def table_rows(every: Sequence[Group], corpus: str, tasks: Sequence[str]) -> list[Row]:
     """Return the rows of a corpus' table: each start, and below it what was trained from it."""
     of_corpus = [group for group in every if group.corpus == corpus]
     order = list(dict.fromkeys(group.start for group in of_corpus))
     of_corpus.sort(key=lambda group: (order.index(group.start), group.recipe is not None))
-    return [_row(group, start_of(group, every), tasks) for group in of_corpus]
+    certain = certain_gains(every, tasks)
+    return [_row(group, start_of(group, every), tasks, certain) for group in of_corpus]
 
 
-def _row(group: Group, start: Group | None, tasks: Sequence[str]) -> Row:
+def _row(
+    group: Group, start: Group | None, tasks: Sequence[str], certain: set[tuple[str, ...]]
+) -> Row:
     row = {
         "start": group.start,
         "trained by": "–" if group.recipe is None else group.row,
         "seeds": str(len(group.lines)) + (f" of {group.wanted}" if group.missing else ""),
     }
     for task in tasks:
-        row[NAMES.get(task, task)] = _cell(group, start, task)
-    return {**row, "processor s": "–" if group.recipe is None else f"{group.seconds:.0f}"}
+        bold = (group.corpus, group.start, group.row, task) in certain
+        row[NAMES.get(task, task)] = _cell(group, start, task, bold)
+    untrained = group.recipe is None or group.seconds is None
+    return {**row, "processor s": "–" if untrained else f"{group.seconds:.0f}"}
 
 
-def _cell(group: Group, start: Group | None, task: str) -> str:
-    """Return the mean score; of trained encoders also the gain and its interval.
-
-    One seed says nothing about others, so that its gain is never bold.
-    """
+def _cell(group: Group, start: Group | None, task: str, bold: bool) -> str:
+    """Return the mean score; of trained encoders also the gain and its interval."""
     scored = group.scored(task)
     if scored is None:
         return "–"
     mean = f"{scored.seeds.mean():.1f}"
     gain = group.gain(start, task) if start else None
-    if gain is None:
-        return mean
-    return f"{mean} {_told(gain, bold=len(group.lines) > 1)}"
+    return mean if gain is None else f"{mean} {_told(gain, bold)}"
 
 
-def _told(gain: Gain, bold: bool = True) -> str:
+def _told(gain: Gain, bold: bool) -> str:
     of_gain = f"{gain.value:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
-    return f"**{of_gain}**" if bold and gain.certain else of_gain
+    return f"**{of_gain}**" if bold else of_gain

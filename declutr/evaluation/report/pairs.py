@@ -187,6 +187,15 @@ def _scored(comparison: Comparison, group: Sequence[str], definition: Definition
     return Scored(seeds, np.mean([mean(comparison.drawn, encoder) for encoder in group], axis=0))
 
 
+def holm(p: np.ndarray) -> np.ndarray:
+    """Return p values `(n,)` corrected for their number (Holm, 1979)."""
+    order = np.argsort(p)
+    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    found = np.empty(len(p))
+    found[order] = np.minimum(steps, 1)
+    return found
+
+
 def corrected(tests: Sequence[PairTest]) -> list[PairTest]:
     """Return tests with p values corrected for their number (Holm, 1979; Benjamini et al., 1995).
 
@@ -198,9 +207,5 @@ def corrected(tests: Sequence[PairTest]) -> list[PairTest]:
     from scipy.stats import false_discovery_control
 
     p = np.array([test.p for test in tests])
-    order = np.argsort(p)
-    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    holm = np.empty(len(p))
-    holm[order] = np.minimum(steps, 1)
-    both = zip(tests, holm.tolist(), false_discovery_control(p).tolist(), strict=True)
+    both = zip(tests, holm(p).tolist(), false_discovery_control(p).tolist(), strict=True)
     return [test._replace(holm=one, fdr=other) for test, one, other in both]
