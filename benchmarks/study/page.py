@@ -21,7 +21,7 @@ from benchmarks.study.pictures import (
 from benchmarks.study.tables import Group, comparisons, groups, table_rows
 
 TEXT = ROOT / "benchmarks" / "study" / "text"
-"""What is said about each part, written by hand: `PART.md`, and `introduction.md`."""
+"""What is said about each part, written by hand: `PART.md`; `introduction.md` and `claims.md`."""
 
 _TITLE = """# Results
 
@@ -59,6 +59,8 @@ def write_page(
             missing[part] = count
         if any(group.recipe for group in found):
             paragraphs += _section(grid["parts"][part], part, found, _said(text, part), folder)
+    if claims := _said(text, "claims"):
+        paragraphs += ["## Where the papers' claims hold\n", claims]
     of_reclaim = {run.name: run for run in latest() if run.name in OF_RESULTS}
     paragraphs += [part for name in OF_RESULTS for part in section(of_reclaim[name], pictures)]
     if missing:
