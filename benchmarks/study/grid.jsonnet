@@ -438,17 +438,21 @@ local probing = ["length", "bigram shift", "tense"];
         ["strategy", "all", "adjacent"],
         ["strategy", "all", "subsuming"],
         ["temperature", "2e-1", "5e-2"],
-        ["temperature", "5e-2", "5e-3"],
+        ["temperature", "5e-2", "1e-2"],
+        ["temperature", "1e-2", "5e-3"],
+        ["learning rate", "1e-2", "5e-3"],
       ],
-      local run(anchors, positives, strategy, temperature) = {
+      local run(anchors, positives, strategy, temperature, rate) = {
         factors: {
           anchors: anchors,
           positives: positives,
           strategy: strategy,
           temperature: temperature,
+          "learning rate": rate,
         },
       } + changed(
-        "A = %d, P = %d, %s, temperature %s" % [anchors, positives, strategy, temperature],
+        "A = %d, P = %d, %s, temperature %s, learning rate %s"
+        % [anchors, positives, strategy, temperature, rate],
         {
           num_anchors: anchors,
           num_positives: positives,
@@ -457,14 +461,16 @@ local probing = ["length", "bigram shift", "tense"];
         // Section 5.2: runs with one anchor get twice the documents a step and twice the epochs, so
         // that they see as many spans, in as many steps.
         + (if anchors == 1 then { batch_size: 64, num_epochs: 20 } else {})
+        + (if rate == "1e-2" then {} else { learning_rate: std.parseJson(rate) })
         + (if strategy == "all" then {} else { "dataset_reader.sampling_strategy": strategy })
       ),
       local rows(positives, strategies) = [
-        run(anchors, number, strategy, temperature)
+        run(anchors, number, strategy, temperature, rate)
         for strategy in strategies
         for number in positives
         for anchors in [1, 2]
-        for temperature in ["5e-3", "5e-2", "2e-1"]
+        for temperature in ["5e-3", "1e-2", "5e-2", "2e-1"]
+        for rate in ["5e-3", "1e-2"]
       ],
       blocks: trained_on(
         ["openstax_sections"],

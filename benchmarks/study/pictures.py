@@ -11,6 +11,7 @@ from benchmarks.report import COLOURS, picture
 from benchmarks.study.tables import NAMES, Gain, Group, start_of
 
 _PANEL = 1.45  # inches of width for a task
+_LETTER = 0.078  # inches of width for a letter of a row's name
 
 
 def gains(every: Sequence[Group], tasks: Sequence[str]) -> list[tuple[str, str, Gain]]:
@@ -42,7 +43,8 @@ def draw_gains(drawn: Sequence[tuple[str, str, Gain]], title: str, file: Path) -
     """
     rows = list(dict.fromkeys(name for name, _, _ in drawn))
     tasks = list(dict.fromkeys(task for _, task, _ in drawn))
-    height, width = 1.3 + 0.24 * len(rows), 3.2 + _PANEL * len(tasks)
+    height = 1.3 + 0.24 * len(rows)
+    width = 0.4 + _LETTER * max(map(len, rows)) + _PANEL * len(tasks)
     panels = {"ncols": len(tasks), "sharey": True, "squeeze": False}
     with picture(title, file, height, width, **panels) as ((*columns,),):
         for axes, task in zip(columns, tasks, strict=True):
@@ -77,10 +79,14 @@ def draw_factors(
     of_starts = [
         np.mean([group.mean(task) for task in tasks]) for group in every if group.recipe is None
     ]
-    panels = {"ncols": len(factors), "sharey": True, "squeeze": False}
-    with picture(title, file, 3.6, 2.2 * len(factors), **panels) as ((*columns,),):
-        for axes, factor in zip(columns, factors, strict=True):
-            values = list(dict.fromkeys(group.factors[factor] for group in trained))
+    by_factor = {
+        factor: list(dict.fromkeys(group.factors[factor] for group in trained))
+        for factor in factors
+    }
+    widths = [0.6 + len(values) for values in by_factor.values()]
+    panels = {"ncols": len(factors), "sharey": True, "squeeze": False, "width_ratios": widths}
+    with picture(title, file, 3.6, 0.8 * sum(widths), **panels) as ((*columns,),):
+        for axes, (factor, values) in zip(columns, by_factor.items(), strict=True):
             for group, mean in zip(trained, means, strict=True):
                 at = values.index(group.factors[factor])
                 axes.plot(at, mean, "o", ms=4, alpha=0.5, color=COLOURS[3])
