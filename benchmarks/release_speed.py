@@ -17,13 +17,12 @@ from benchmarks.memory import ROOT
 from benchmarks.results import Row, record
 from benchmarks.rival_texts import draw_texts
 from benchmarks.texts import corpus_file
-from benchmarks.timed_process import TimedProcess
+from benchmarks.timed_process import STEP, STEP_TEXTS, TimedProcess
 from benchmarks.timing import compare, ratio
 
 _COUNTS = {"short": 400, "mixed": 200, "long": 40}
-_STEP = "step"
 _TIMED: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "training step": ({"what": "training step", "shape": "distilroberta"}, (_STEP,)),
+    "training step": ({"what": "training step", "shape": "distilroberta"}, (STEP,)),
     "embedding": ({"what": "declutr"}, tuple(_COUNTS)),
 }
 """Settings of the worker, and what kinds of texts it is timed with."""
@@ -43,7 +42,7 @@ def record_speed(args: argparse.Namespace, checkouts: Mapping[str, Path], rounds
     texts = {kind: each.texts for kind, each in draw_texts(corpus, model, counts).items()}
     with tempfile.TemporaryDirectory(prefix="declutr-releases-") as name:
         file = Path(name, "texts.json")
-        file.write_text(json.dumps({**texts, _STEP: []}), encoding="utf-8")
+        file.write_text(json.dumps({**texts, **STEP_TEXTS}), encoding="utf-8")
         settings = {"model": str(model), "texts": str(file)}
         rows = [
             row
@@ -71,7 +70,7 @@ def _rows(
 ) -> list[Row]:
     """One for each dtype and kind of texts."""
     own, kinds = _TIMED[what]
-    dtypes = ("float32", "bfloat16") if kinds == (_STEP,) else ("float32", "bfloat16", "int8")
+    dtypes = ("float32", "bfloat16") if kinds == (STEP,) else ("float32", "bfloat16", "int8")
     rows: list[Row] = []
     for dtype in dtypes:
         with ExitStack() as stack:
@@ -87,7 +86,7 @@ def _rows(
                 rows.append(
                     {
                         "what": f"{what}, {dtype}"
-                        if kind == _STEP
+                        if kind == STEP
                         else f"{what} {kind} texts, {dtype}",
                         "threads": settings["threads"],
                         "earlier, s": earlier.median,

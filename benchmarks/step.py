@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,15 @@ import torch
 
 from benchmarks.flops import matrix_product, product_flops, step_flops
 from benchmarks.inputs import SHAPES, SpansBatch, build_model, save_checkpoint, spans_batch
-from benchmarks.memory import in_fresh_process
+from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.reference import GRADIENT_NORM, reference_optimizer, reference_step
 from benchmarks.results import Plot, record
+from benchmarks.timed_process import STEP, STEP_TEXTS, TimedProcess
 from benchmarks.timing import compare, ratio
 from declutr.system.kernel_choices import PLAIN, VARIABLE
 
 PRECISIONS = ("float32", "bfloat16")
+_WARMUP = 2  # steps before: the first ones ask the system for memory
 _TEXTS = ["ids are made up; a tokenizer is only there to name the special ones"]
 
 
@@ -58,9 +61,10 @@ def run(args: argparse.Namespace) -> None:
             "Ours against the original recipe written plainly (`benchmarks/reference.py`), both in "
             "the latest transformers with its SDPA attention: forward, backward, clipping and "
             "AdamW on the same batch of paper-sized spans (two anchors of 32 to 512 tokens a "
-            "document, two positives each), random weights. Times are medians of steps taken in "
-            "turns; ratios are medians of the rounds' ratios. Useful tokens are those that are not "
-            "padding. The share of the matrix rate counts only the arithmetic that useful tokens "
+            "document, two positives each), random weights. On a CPU each is in a process of its "
+            "own, as a run is: the reference's returns memory after each step and asks for it "
+            "again, ours keeps it. Times are medians of steps taken in turns; ratios are medians "
+            "of the rounds' ratios. Useful tokens are those that are not padding. The share of the matrix rate counts only the arithmetic that useful tokens "
             "need, against large matrix products of the same type that took their turns as well."
         ),
         settings={"documents": args.documents, "device": args.device, "rounds": args.rounds},
@@ -83,13 +87,17 @@ def run(args: argparse.Namespace) -> None:
 def _timed(shape: str, dropout: float, args: argparse.Namespace) -> list[dict[str, Any]]:
     batch = _batch(args.documents, 0, shape, args.device)
     functions: dict[str, Callable[[], Any]] = {}
-    for precision in args.precisions:
-        functions[f"reference {precision}"] = reference_of(
-            shape, dropout, precision, batch, args.device
-        )
-        functions[f"ours {precision}"] = ours_of(shape, dropout, precision, batch, args.device)
-        functions[f"matrix {precision}"] = matrix_product(getattr(torch, precision), args.device)
-    by_name = {timing.name: timing for timing in compare(functions, rounds=args.rounds)}
+    with ExitStack() as stack:
+        for precision in args.precisions:
+            for whose, make in (("reference", reference_of), ("ours", ours_of)):
+                if args.device == "cpu":
+                    take = _in_own_process(whose, shape, dropout, precision, args.documents, stack)
+                else:
+                    take = make(shape, dropout, precision, batch, args.device)
+                functions[f"{whose} {precision}"] = take
+            of_type = getattr(torch, precision)
+            functions[f"matrix {precision}"] = matrix_product(of_type, args.device)
+        by_name = {each.name: each for each in compare(functions, args.rounds, _WARMUP)}
     needed = step_flops(SHAPES[shape], batch)
     rows = []
     for name, timing in by_name.items():
@@ -113,6 +121,30 @@ def _timed(shape: str, dropout: float, args: argparse.Namespace) -> list[dict[st
             }
         )
     return rows
+
+
+def _in_own_process(
+    whose: str, shape: str, dropout: float, precision: str, documents: int, stack: ExitStack
+) -> Callable[[], float]:
+    """A step on the CPU in a process of its own, until the stack is closed.
+
+    How memory is got and returned is a matter of the whole process, and a good part of the time.
+    """
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="declutr-step-")))
+    texts = folder / "texts.json"
+    texts.write_text(json.dumps(STEP_TEXTS), encoding="utf-8")
+    settings = {
+        "what": "training step",
+        "whose": whose,
+        "shape": shape,
+        "dropout": dropout,
+        "dtype": precision,
+        "documents": documents,
+        "threads": torch.get_num_threads(),
+        "texts": str(texts),
+    }
+    process = stack.enter_context(closing(TimedProcess(settings, [ROOT], folder)))
+    return partial(process.seconds, STEP)
 
 
 def reference_of(

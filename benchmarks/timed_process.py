@@ -16,6 +16,12 @@ from typing import Any
 from benchmarks import timed_worker
 from benchmarks.memory import INTERVAL, Usage, usage
 
+STEP = "step"
+"""The kind of texts that a training step is timed with, which looks at none."""
+
+STEP_TEXTS = {STEP: ["one call"]}
+"""What the file of texts has of that kind."""
+
 
 class TimedProcess:
     """What `timed_worker` opens, in a process of its own.

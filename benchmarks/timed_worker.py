@@ -142,13 +142,15 @@ def _fastembed(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
 
 
 def _training_step(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
-    """A step on two documents of the paper's spans; texts are not looked at."""
+    """A step on the paper's spans, ours or the reference's; texts are not looked at."""
     import declutr
     from benchmarks import step
 
     _torch_threads(settings)
-    batch = step._batch(2, 0, settings["shape"], "cpu")
-    take = step.ours_of(settings["shape"], 0.1, settings["dtype"], batch, "cpu")
+    shape, documents = settings["shape"], settings.get("documents", 2)
+    batch = step._batch(documents, 0, shape, "cpu")
+    way = step.reference_of if settings.get("whose") == "reference" else step.ours_of
+    take = way(shape, settings.get("dropout", 0.1), settings["dtype"], batch, "cpu")
     return lambda texts: take(), {"at": os.path.dirname(declutr.__file__)}
 
 
