@@ -64,8 +64,9 @@ def run(args: argparse.Namespace) -> None:
             "document, two positives each), random weights. On a CPU each is in a process of its "
             "own, as a run is: the reference's returns memory after each step and asks for it "
             "again, ours keeps it. Times are medians of steps taken in turns; ratios are medians "
-            "of the rounds' ratios. Useful tokens are those that are not padding. The share of the matrix rate counts only the arithmetic that useful tokens "
-            "need, against large matrix products of the same type that took their turns as well."
+            "of the rounds' ratios. Useful tokens are those that are not padding. The share of the "
+            "matrix rate counts only the arithmetic that useful tokens need, against large matrix "
+            "products of the same type that took their turns as well."
         ),
         settings={"documents": args.documents, "device": args.device, "rounds": args.rounds},
         plots=[

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import bulk, processor_peak, timed_worker
+from benchmarks import bulk, processor_peak, step, timed_worker
 from benchmarks.flops import forward_flops
+from benchmarks.inputs import SpansBatch
 from benchmarks.rival_quality import require_alike, scored_pairs
 from benchmarks.rival_texts import draw_texts, model_length
 from benchmarks.static_texts import passages
-from benchmarks.timed_process import TimedProcess
+from benchmarks.timed_process import STEP, STEP_TEXTS, TimedProcess
 from benchmarks.timing import Timing
 from declutr.archives.static_folder import StaticTable
 from declutr.static_vectors.tokenizers import trained_word_pieces
@@ -86,6 +87,28 @@ def test_a_worker_embeds_what_it_is_asked_for(checkpoint: Path, tmp_path: Path) 
     assert len(times) == 2 and all(answer["seconds"] > 0 for answer in times)
     expected = Encoder(checkpoint, device="cpu", dtype="float32")(texts["some"])
     assert np.array_equal(np.load(saved), expected)
+
+
+@pytest.mark.parametrize("whose", ["ours", "reference"])
+def test_a_worker_takes_a_training_step_a_question(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[object, ...]] = []
+    way = "reference_of" if whose == "reference" else "ours_of"
+    monkeypatch.setattr(step, way, lambda *asked: lambda: taken.append(asked))
+    (tmp_path / "texts.json").write_text(json.dumps(STEP_TEXTS))
+    settings = {
+        **{"what": "training step", "whose": whose, "shape": "tiny", "dtype": "float32"},
+        **{"documents": 3, "dropout": 0.2, "threads": torch.get_num_threads()},
+        "texts": str(tmp_path / "texts.json"),
+    }
+    questions = [json.dumps({"kind": STEP})] * 2
+    timed_worker.serve(settings, questions, io.StringIO())
+    assert len(taken) == 3  # one to be ready, and one a question
+    shape, dropout, precision, batch, device = taken[-1]
+    assert isinstance(batch, SpansBatch)
+    assert (shape, dropout, precision, device) == ("tiny", 0.2, "float32", "cpu")
+    assert batch.num_documents == 3
 
 
 @pytest.mark.slow

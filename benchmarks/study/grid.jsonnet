@@ -425,8 +425,8 @@ local probing = ["length", "bigram shift", "tense"];
     },
 
     // DeCLUTR (ACL 2021), figure 2: its anchors, positives and strategies, in static encoders, of which
-    // all can be run with several seeds; the temperatures are the paper's smallest and largest and the
-    // recipe's, the learning rate is the recipe's. `compare` has a factor and two of its values, which are
+    // all can be run with several seeds; the temperatures are the paper's and the recipe's, the learning
+    // rates the recipe's and half of it. `compare` has a factor and two of its values, which are
     // compared over all pairs of rows that are alike in all others.
     figure2: {
       title: "DeCLUTR's figure 2: anchors, positives and their strategy",
