@@ -60,6 +60,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
             "discriminative_fine_tuning": True,
         },
     },
+    "several optimizers": {
+        "optimizer": MULTI,
+        "learning_rate_scheduler": {"type": "linear_with_warmup", "warmup_steps": 2},
+    },
 }
 SCHEDULES: dict[str, dict[str, Any]] = {
     "slanted_triangular": {"cut_frac": 0.5},

@@ -17,6 +17,8 @@ from declutr.earlier_paths import names_of
 __getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
 ARCHIVE = "model.tar.gz"
+ARCHIVE_NAMES = (".tar.gz", ".tgz")
+"""What the names of archives end with."""
 CONFIG = "config.json"
 RUN = "run.json"
 """The name of the file that records a training run (`declutr.training.run_record`)."""
@@ -110,7 +112,7 @@ def weights_of(folder: Path) -> Path | None:
 
 def named_as_archive(file: Path) -> bool:
     """Return whether `file` is a tar file, or has the name of one, as a damaged archive may."""
-    return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
+    return file.name.endswith(ARCHIVE_NAMES) or tarfile.is_tarfile(file)
 
 
 def local_place(place: str | os.PathLike) -> Path:

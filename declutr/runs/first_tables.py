@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -24,11 +25,21 @@ from allennlp.common.checks import ConfigurationError
 from declutr.archives import CONFIG
 from declutr.runs.training_texts import TextFiles
 from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir
-from declutr.system.files import json_object, locked, use_umask, write_whole
+from declutr.system.files import (
+    CheckedFile,
+    DamagedFile,
+    file_checksums,
+    json_object,
+    locked,
+    use_umask,
+    write_whole,
+)
 
 FIRST_TABLE = f"{STATIC_TABLES}/first"
 """The name that stands in a recipe for the first table of its training texts."""
 
+_META = "meta.json"
+_CHECKSUMS = "checksums"
 _LAYOUT = 1  # to be increased when the same texts give another table
 _MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
 
@@ -36,8 +47,8 @@ _MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
 def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None = None) -> bool:
     """Replace `FIRST_TABLE` in the configuration of a run by the folder of a table, made if needed.
 
-    A table that an earlier start of the run made, and that was removed from the cache since, is
-    made again in its place.
+    A table that an earlier start of the run made, and that was removed from the cache or damaged
+    since, is made again in its place.
 
     # Parameters
 
@@ -60,12 +71,13 @@ def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None =
     if named == FIRST_TABLE:
         made = first_table(config.get("dataset_reader") or {}, data, _cache_of(run))
         _replace(config, str(made))
-    elif not Path(named).is_dir():
+    elif _damage(Path(named)) is not None:
         made = first_table(config.get("dataset_reader") or {}, data, Path(named).parents[1])
         if made.name != Path(named).name:
             raise ConfigurationError(
-                f"The first table '{named}' of this run is gone, and the texts at '{data}' are no "
-                "longer those that it was made of. Begin anew, or put the texts back."
+                f"The first table '{named}' of this run is gone or damaged, and the texts at "
+                f"'{data}' are no longer those that it was made of. Begin anew, or put the texts "
+                "back."
             )
     return True
 
@@ -104,11 +116,15 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
     key = json.dumps([_LAYOUT, read, [digests[file][0] for file in files]])
     folder = cache / STATIC_TABLES / hashlib.sha256(key.encode()).hexdigest()[:32]
     with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
-        if folder.is_dir():
+        damage = _damage(folder)
+        if damage is None:
             print(f"First table: as before, from {folder}", file=sys.stderr)
             with suppress(OSError):  # it may belong to somebody else
                 os.utime(folder)  # `declutr cache` tells when it was last used
         else:
+            if folder.is_dir():
+                print(f"First table: made anew, for {damage}", file=sys.stderr)
+                shutil.rmtree(folder)
             _make(folder, texts, data, files)
     return folder
 
@@ -133,8 +149,14 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
         ) from error
     with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder.parent) as beside:
         write_static(table, Path(beside))
-        about = {"files": [str(file.absolute()) for file in files], "vectors": len(table.vectors)}
-        write_whole(Path(beside, "meta.json"), json.dumps(about) + "\n")
+        about = {
+            "files": [str(file.absolute()) for file in files],
+            "vectors": len(table.vectors),
+            _CHECKSUMS: {
+                file.name: file_checksums(file) for file in Path(beside).iterdir() if file.is_file()
+            },
+        }
+        write_whole(Path(beside, _META), json.dumps(about) + "\n")
         use_umask([Path(beside), *Path(beside).iterdir()])
         os.replace(beside, folder)
     rows, width = table.vectors.shape
@@ -143,6 +165,24 @@ def _make(folder: Path, texts: TextFiles, data: Any, files: list[Path]) -> None:
         f"First table: {rows:,} vectors of {width} numbers in {spent:.0f} s, kept in {folder}",
         file=sys.stderr,
     )
+
+
+def _damage(folder: Path) -> str | None:
+    """Return what is wrong with the folder of a table, or `None` if it is as it was written.
+
+    Tables of release 2.4 have no checksums and are taken as they are.
+    """
+    if not folder.is_dir():
+        return f"'{folder}' is gone"
+    try:
+        meta = json.loads((folder / _META).read_text("utf-8"))
+        for name, checksums in meta.get(_CHECKSUMS, {}).items():
+            CheckedFile(folder / name, checksums).require_all()
+    except DamagedFile as error:
+        return str(error)
+    except (OSError, ValueError, AttributeError) as error:
+        return f"'{folder}' is damaged ({error})"
+    return None
 
 
 def _cache_of(run: Path | None) -> Path | None:

@@ -137,6 +137,12 @@ def test_errors_are_told_and_can_be_traced(place: Path, monkeypatch, capsys) -> 
         run_alone(words)
     told = "declutr embed: Expected a --max-length of at least 1, got 0.\n"
     assert end.value.code == 2 and capsys.readouterr().err == told
+    # A place that is not there is told at once, also where AllenNLP is not installed.
+    for nothing in ("./nowhere", "run/best/model", "run/model.tar.gz"):
+        with pytest.raises(SystemExit) as end:
+            run_alone(["embed", nothing, "lines.txt", "-o", "out"])
+        told = f"declutr embed: No model at '{nothing}'. Expected the folder that"
+        assert end.value.code == 2 and capsys.readouterr().err.startswith(told)
     (place / "large").mkdir()
     (place / "large" / "config.json").write_text(" " * (1 << 21))  # told before a command runs
     with pytest.raises(SystemExit) as end:

@@ -63,8 +63,45 @@ def test_a_table_that_was_removed_is_made_again_of_the_same_texts(texts: Path) -
     np.testing.assert_array_equal(read_static(place).vectors, before)
     shutil.rmtree(place)
     texts.write_text("\n".join(make_documents(8, 200, seed=1)))
-    with pytest.raises(ConfigurationError, match=r"is gone, and the texts .* are no longer those"):
+    with pytest.raises(
+        ConfigurationError, match=r"is gone or damaged, and the texts .* are no longer those"
+    ):
         use_first_table(config(texts, str(place)))
+
+
+@pytest.mark.parametrize("what", ["a bit", "cut off", "a file less", "description"])
+def test_a_table_that_was_damaged_is_made_again(texts: Path, what: str, capsys: Any) -> None:
+    """For a new run and for one that names it already; damage is found before training."""
+    use_first_table(found := config(texts))
+    place = Path(found["model"]["text_field_embedder"]["model_name"])
+    before = read_static(place).vectors
+    for again in (config(texts), config(texts, str(place))):
+        weights = place / "model.safetensors"
+        if what == "a bit":
+            content = bytearray(weights.read_bytes())
+            content[-2] ^= 1
+            weights.write_bytes(content)
+        elif what == "cut off":
+            weights.write_bytes(weights.read_bytes()[:-8])
+        elif what == "a file less":
+            (place / "tokenizer.json").unlink()
+        else:
+            (place / "meta.json").write_text("{")
+        capsys.readouterr()
+        assert use_first_table(again) and again == found
+        told = capsys.readouterr().err
+        assert "made anew, for '" in told and ("No such file" in told) == (what == "a file less")
+        np.testing.assert_array_equal(read_static(place).vectors, before)
+
+
+def test_a_table_of_release_2_4_has_no_checksums(texts: Path, capsys: Any) -> None:
+    use_first_table(found := config(texts))
+    meta = Path(found["model"]["text_field_embedder"]["model_name"], "meta.json")
+    content = json.loads(meta.read_text())
+    assert set(content.pop("checksums")) >= {"model.safetensors", "tokenizer.json"}
+    meta.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert use_first_table(config(texts)) and "as before" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_with_its_table_in_another_cache(
