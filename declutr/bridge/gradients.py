@@ -1,7 +1,9 @@
-"""Repair of gradient clipping for embeddings with sparse gradients."""
+"""Repairs of gradients: clipping of sparse ones, and means over the batches of a step."""
 
 from types import ModuleType
 from typing import Any
+
+from declutr.bridge.repairs import replaces
 
 
 def sparse_norms(module: ModuleType) -> bool:
@@ -44,3 +46,31 @@ def _with_dense_gradient(parameter: Any) -> Any:
     holder = values.detach()
     holder.grad = values
     return holder
+
+
+def means_of_batches(module: ModuleType) -> bool:
+    """Let a step with `use_amp` take the mean of its batches' gradients, as it does without.
+
+    With `num_gradient_accumulation_steps`, AllenNLP divides the loss by the number of batches, but
+    its callback for mixed precision gets the loss undivided, and gradients were their sum. Can be
+    removed when the callback gets the divided loss.
+    """
+
+    @replaces(module.MixedPrecisionBackwardCallback)
+    def on_backward(
+        original: Any, self: Any, trainer: Any, batch_outputs: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        mean = {**batch_outputs, "loss": batch_outputs["loss"] / _batches_of_step(trainer)}
+        return original(self, trainer, mean, *args, **kwargs)
+
+    return True
+
+
+def _batches_of_step(trainer: Any) -> int:
+    """Return how many batches the current step of a trainer has; the last of an epoch has fewer."""
+    batches = trainer._num_gradient_accumulation_steps
+    try:
+        left = len(trainer.data_loader) - trainer._batches_in_epoch_completed * batches
+    except TypeError:  # the length is unknown, as of data that are read while training
+        left = batches
+    return min(batches, left) if left > 0 else batches

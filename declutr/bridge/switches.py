@@ -102,6 +102,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
     "allennlp.training.moving_average": (resumption.moving_averages,),
     "allennlp.training.optimizers": (multi_optimizer.scheduled_groups,),
+    "allennlp.training.callbacks.backward": (gradients.means_of_batches,),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
     "allennlp.training.callbacks.wandb": (repairs.named_runs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),

@@ -9,6 +9,7 @@ from allennlp.common import Tqdm
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import move_to_device
 from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.optimizers import MultiOptimizer
 
 from declutr.data.batch_workers import Batches
 from declutr.data.collation import PackedBatch
@@ -110,8 +111,12 @@ class RefreshClusters(TrainerCallback):
         clusters, state = of_all_processes(clusters)[0]
         generator.set_state(state)
         objective.assign(rows, clusters, generator)
-        for parameter in objective.classifier.parameters():
-            trainer.optimizer.state.pop(parameter, None)
+        whole = trainer.optimizer
+        for optimizer in (
+            whole.optimizers.values() if isinstance(whole, MultiOptimizer) else (whole,)
+        ):
+            for parameter in objective.classifier.parameters():
+                optimizer.state.pop(parameter, None)
         self._epoch = epoch
         if trainer._primary:
             sizes = clusters.bincount(minlength=objective.clusters)

@@ -178,7 +178,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         for callback in self._callbacks:
             called |= callback.on_backward(self, output, called)
         if not called and self._scaler is not None:
-            self._scaler.scale(output["loss"]).backward()  # not divided, as in AllenNLP
+            self._scaler.scale(loss).backward()
         elif not called:
             loss.backward()
 

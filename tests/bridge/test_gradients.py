@@ -1,8 +1,9 @@
-"""Sparse gradients are rescaled as dense ones are."""
+"""Sparse gradients are rescaled as dense ones are, and scaled ones are means of batches."""
 
 import importlib
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,3 +86,36 @@ def test_a_model_with_sparse_embeddings_trains(train: Any, tmp_path: Path) -> No
     dense, sparse = weights(False), weights(True)
     for name, value in dense.items():
         torch.testing.assert_close(sparse[name], value, rtol=1e-6, atol=1e-7)
+
+
+class Read:
+    """A data loader of data whose number of batches is not known before they are read."""
+
+    def __len__(self) -> int:
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    "loader, done, batches", [([0] * 5, 1, 2), ([0] * 5, 2, 1), ([0] * 4, 2, 2), (Read(), 9, 2)]
+)
+def test_mixed_precision_divides_by_the_batches_of_a_step(
+    loader: Any, done: int, batches: int, bare: Any
+) -> None:
+    module = bare("allennlp.training.callbacks.backward")
+    trainer = SimpleNamespace(
+        _scaler=torch.amp.GradScaler("cpu", init_scale=1.0),
+        _num_gradient_accumulation_steps=2,
+        _batches_in_epoch_completed=done,
+        data_loader=loader,
+    )
+
+    def gradient() -> float:
+        weight = torch.nn.Parameter(torch.ones(1))
+        outputs = {"loss": 4 * weight.sum()}
+        assert module.MixedPrecisionBackwardCallback("").on_backward(trainer, outputs, False)
+        assert weight.grad is not None and outputs["loss"] == 4
+        return weight.grad.item()
+
+    assert gradient() == 4
+    assert gradients.means_of_batches(module)
+    assert gradient() == 4 / batches

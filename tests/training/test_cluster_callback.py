@@ -108,6 +108,18 @@ def test_a_run_that_is_killed_between_epochs_goes_on_with_the_same_clusters(
     assert differences(*states) == []
 
 
+def test_the_classifier_begins_anew_in_every_optimizer(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    """The optimizer "multi" with two equal parts trains as one of them alone."""
+    config["trainer"]["optimizer"] = alone = {"type": "adamw", "lr": 0.01}
+    plain = trained(config, tmp_path / "plain").state_dict()
+    parts = {"optimizers": {"default": alone, "classifier": alone}}
+    groups = [[["classifier"], {"optimizer_name": "classifier"}]]
+    config["trainer"]["optimizer"] = {"type": "multi", **parts, "parameter_groups": groups}
+    assert differences(trained(config, tmp_path / "several").state_dict(), plain) == []
+
+
 @pytest.mark.long
 def test_clusters_can_last_for_several_epochs(
     config: dict[str, Any], tmp_path: Path, seen: list

@@ -77,6 +77,25 @@ def test_training_equals_that_of_allennlps_trainer(name: str, tmp_path: Path) ->
     assert differences(*runs) == []
 
 
+@pytest.mark.parametrize("kind", ["gradient_descent", "declutr"])
+@pytest.mark.parametrize("callbacks", [[], [{"type": "mixed_precision_backward"}]])
+def test_scaled_gradients_are_means_of_the_batches_of_a_step(
+    kind: str, callbacks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """With `use_amp`, weights end as without, also after the smaller last step of an epoch."""
+    weights = []
+    for scaled in (False, True):
+        given = callbacks if scaled else []
+        options = {"optimizer": {"type": "sgd", "lr": 0.05}, "callbacks": given, "grad_norm": 9.0}
+        trainer = make_trainer(tmp_path / str(scaled), type=kind, **options)
+        if scaled:  # as for a GPU, but in float32; powers of two scale without rounding
+            trainer._scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        assert len(trainer.data_loader) % trainer._num_gradient_accumulation_steps
+        trainer.train()
+        weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize("steps, read_every", [(1, None), (2, 2)])
 def test_callbacks_that_read_metrics_get_the_same_as_from_allennlp(
     steps: int, read_every: int | None, tmp_path: Path
