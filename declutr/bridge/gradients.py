@@ -52,8 +52,8 @@ def means_of_batches(module: ModuleType) -> bool:
     """Let a step with `use_amp` take the mean of its batches' gradients, as it does without.
 
     With `num_gradient_accumulation_steps`, AllenNLP divides the loss by the number of batches, but
-    its callback for mixed precision gets the loss undivided, and gradients were their sum. Can be
-    removed when the callback gets the divided loss.
+    its callback for mixed precision gets the loss undivided, and gradients were their sum.
+    Can be removed when the callback gets the divided loss.
     """
 
     @replaces(module.MixedPrecisionBackwardCallback)
@@ -74,3 +74,18 @@ def _batches_of_step(trainer: Any) -> int:
     except TypeError:  # the length is unknown, as of data that are read while training
         left = batches
     return min(batches, left) if left > 0 else batches
+
+
+def unscaled_norms(module: ModuleType) -> bool:
+    """Let `grad_norm: true` report the norm of gradients that `use_amp` has scaled, without scale.
+
+    Can be removed when `rescale_gradients` divides by the scale.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def rescale_gradients(original: Any, self: Any) -> float | None:
+        norm = original(self)
+        scaled = self._grad_norm is True and self._scaler is not None
+        return norm / self._scaler.get_scale() if scaled else norm
+
+    return True

@@ -6,12 +6,16 @@ how saved states are loaded, never what is saved, so older checkpoints are loade
 """
 
 import logging
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
+
+
+_SCALER = "scaler"
 
 
 def moving_averages(module: ModuleType) -> bool:
@@ -146,6 +150,42 @@ def stopped_runs(module: ModuleType) -> bool:
     return True
 
 
+def kept_scales(module: ModuleType) -> bool:
+    """Keep the scale of gradients with `use_amp` in checkpoints; `parameter_orders` loads it.
+
+    A resumed run began with the first scale, and skipped updates until that had come down.
+    Can be removed when AllenNLP's checkpoints hold the state of the scaler.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def get_checkpoint_state(original: Any, self: Any) -> Any:
+        state = original(self)
+        if state is not None and self._scaler is not None:
+            state.trainer_state[_SCALER] = self._scaler.state_dict()
+        return state
+
+    return True
+
+
+def best_weights(module: ModuleType) -> bool:
+    """Let a run end with its best weights, also if its last epoch was not validated.
+
+    AllenNLP takes the last weights for the best ones then, as with "should_validate_callback", and
+    scores them on the test data; the archive has the best ones. Can be removed when `_try_train`
+    asks whether the last epoch was validated.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _try_train(original: Any, self: Any) -> Any:
+        result = original(self)
+        best = self._best_model_filename
+        if best is not None and not self._should_validate_this_epoch:
+            self._load_model_state(best)
+        return result
+
+    return True
+
+
 def parameter_orders(module: ModuleType) -> bool:
     """Assign the moments in a checkpoint's optimizer state to the parameters they belong to.
 
@@ -167,6 +207,8 @@ def parameter_orders(module: ModuleType) -> bool:
             if state is not None:
                 model_state, trainer_state = state
                 _put_in_order(self, list(model_state), trainer_state.get("optimizer"))
+                if self._scaler is not None and _SCALER in trainer_state:
+                    self._scaler.load_state_dict(trainer_state[_SCALER])
             return state
 
         checkpointer.load_checkpoint = load_checkpoint
@@ -220,3 +262,22 @@ def _put_in_order(trainer: Any, saved: list[str], optimizer: Any) -> None:
         "transformers?). The optimizer's state was put in order; the run goes on, but not to the "
         "bit as it would have."
     )
+
+
+def removed_checkpoints(module: ModuleType) -> bool:
+    """Let the checkpointer remove the checkpoint of a step, and not those of 10 and 100 with 1.
+
+    Can be removed when `_remove_checkpoint` has a pattern that ends with the step.
+    """
+
+    def _remove_checkpoint(
+        self: Any, epochs_completed: int, batches_in_epoch_completed: int
+    ) -> None:
+        place = f"_e{epochs_completed}_b{batches_in_epoch_completed}"
+        folder = Path(self._serialization_dir)
+        for state in ("model_state", "training_state"):
+            for file in (folder / f"{state}{place}.th", *folder.glob(f"{state}{place}_w*.th")):
+                file.unlink(missing_ok=True)
+
+    module.Checkpointer._remove_checkpoint = _remove_checkpoint
+    return True

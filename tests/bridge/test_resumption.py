@@ -5,6 +5,7 @@ Whole runs, with every option of the trainer, are in `tests/test_resumed_runs.py
 
 import copy
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_combined_schedules_keep_the_learning_rate(bare: Any) -> None:
     def learning_rate() -> float:
         whole, resumed = sgd(), sgd()
         before, after = schedules(whole), schedules(resumed)
-        for _ in range(3):
+        for step in (1, 2, 3):  # each is an epoch
+            before.step_batch(step)
             whole.step()
             before.step()
         assert whole.param_groups[0]["lr"] > 0
@@ -205,3 +207,20 @@ class TestOrderOfParameters:
         begun, resumed = self.trainer("ab"), self.trainer("ba")
         with pytest.raises(ValueError, match=r"another order .* release of transformers"):
             resumption._put_in_order(resumed, list(begun.model.state_dict()), {"multi": {}})
+
+
+def test_the_checkpoint_of_a_step_is_removed_alone(bare: Any, tmp_path: Path) -> None:
+    module = bare("allennlp.training.checkpointer")
+    places = ("e0_b1", "e0_b1_w0", "e0_b10", "e0_b10_w0", "e0_b100", "e10_b1")
+
+    def left() -> list[str]:
+        for place in places:
+            for state in ("model_state", "training_state"):
+                (tmp_path / f"{state}_{place}.th").touch()
+        module.Checkpointer(tmp_path)._remove_checkpoint(0, 1)
+        return sorted(path.stem for path in tmp_path.iterdir())
+
+    assert left() == ["model_state_e10_b1", "training_state_e10_b1"]
+    assert resumption.removed_checkpoints(module)
+    kept = ("e0_b10", "e0_b100", "e0_b10_w0", "e10_b1")
+    assert left() == [f"{s}_{place}" for s in ("model_state", "training_state") for place in kept]

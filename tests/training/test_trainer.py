@@ -79,21 +79,50 @@ def test_training_equals_that_of_allennlps_trainer(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["gradient_descent", "declutr"])
 @pytest.mark.parametrize("callbacks", [[], [{"type": "mixed_precision_backward"}]])
+@pytest.mark.parametrize("grad_norm", [9.0, True])
 def test_scaled_gradients_are_means_of_the_batches_of_a_step(
-    kind: str, callbacks: list[dict[str, Any]], tmp_path: Path
+    kind: str, callbacks: list[dict[str, Any]], grad_norm: float, tmp_path: Path
 ) -> None:
-    """With `use_amp`, weights end as without, also after the smaller last step of an epoch."""
-    weights = []
+    """With `use_amp`, weights and norms are as without, also in the smaller last step."""
+    runs = []
     for scaled in (False, True):
-        given = callbacks if scaled else []
-        options = {"optimizer": {"type": "sgd", "lr": 0.05}, "callbacks": given, "grad_norm": 9.0}
-        trainer = make_trainer(tmp_path / str(scaled), type=kind, **options)
+        given = [{"type": "told_of_tests"}, *(callbacks if scaled else [])]
+        options = {"optimizer": {"type": "sgd", "lr": 0.05}, "grad_norm": grad_norm}
+        trainer = make_trainer(tmp_path / str(scaled), type=kind, callbacks=given, **options)
         if scaled:  # as for a GPU, but in float32; powers of two scale without rounding
             trainer._scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         assert len(trainer.data_loader) % trainer._num_gradient_accumulation_steps
         trainer.train()
-        weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
-    assert torch.equal(*weights)
+        weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+        told = [kwargs for _, _, kwargs in trainer._callbacks[0].told]
+        norms = [one["batch_grad_norm"] for one in told if "batch_grad_norm" in one]
+        assert len(norms) == STEPS * EPOCHS
+        runs.append((weights, torch.tensor(norms)))
+    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["gradient_descent", "declutr"])
+def test_the_scale_of_gradients_is_resumed(kind: str, tmp_path: Path) -> None:
+    scales = []
+    for epochs in (2, 2, 3):
+        trainer = make_trainer(tmp_path, type=kind, num_epochs=epochs)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=1)
+        trainer._scaler = scaler
+        trainer.train()
+        scales.append(scaler.get_scale())
+    assert scales == [2.0 ** (1 + 2 * STEPS)] * 2 + [2.0 ** (1 + 3 * STEPS)]
+
+
+@pytest.mark.parametrize("kind", ["gradient_descent", "declutr"])
+def test_a_run_ends_with_its_best_weights(kind: str, tmp_path: Path) -> None:
+    """Also if its last epoch was not validated."""
+    callbacks = [{"type": "should_validate_callback", "validation_interval": 2}]
+    trainer = make_trainer(tmp_path, type=kind, callbacks=callbacks, num_epochs=2)
+    trainer.train()
+    best = torch.load(tmp_path / "best.th")
+    assert all(torch.equal(best[name], value) for name, value in trainer.model.state_dict().items())
+    last = torch.load(tmp_path / "model_state_e2_b0.th")
+    assert not all(torch.equal(best[name], value) for name, value in last.items())
 
 
 @pytest.mark.parametrize("steps, read_every", [(1, None), (2, 2)])

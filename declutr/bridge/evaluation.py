@@ -1,0 +1,69 @@
+"""Repairs of evaluation on test data, of which AllenNLP may score a part alone."""
+
+import logging
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from declutr.bridge.repairs import replaces
+
+logger = logging.getLogger(__name__)
+
+_OF_TRAINING = {"batches_per_epoch": None, "drop_last": False}
+
+
+def whole_data(module: ModuleType) -> bool:
+    """Let `evaluate` read all data where the settings of the data loader are those of training.
+
+    With `batches_per_epoch`, AllenNLP scores that many batches of the test data, and some of them
+    twice if there are fewer. With `drop_last` it leaves out the last batch. Can be removed when the
+    command leaves out these settings.
+    """
+    loaders = module.DataLoader
+
+    def from_params(*args: Any, **kwargs: Any) -> Any:
+        return _read_wholly(loaders.from_params(*args, **kwargs))
+
+    module.DataLoader = SimpleNamespace(from_params=from_params)  # type: ignore[attr-defined]
+    return True
+
+
+def whole_test(module: ModuleType) -> bool:
+    """Let `evaluate_on_test` read all test data, and refuse it for several processes.
+
+    See `whole_data`. Of several processes, the first one would score its share of the test data
+    alone, or wait for the others until it fails. Can be removed when AllenNLP evaluates after the
+    processes have ended.
+    """
+
+    @replaces(module.TrainModel)
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.evaluation_data_loader is not None:
+            _read_wholly(self.evaluation_data_loader)
+
+    @replaces(module)
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = params.params
+        several = (settings.get("distributed") or {}).get("cuda_devices") or ()
+        if settings.get("evaluate_on_test") and (len(several) > 1 or _nodes(settings) > 1):
+            raise module.ConfigurationError(
+                "evaluate_on_test scores the test data of the first process alone where there are "
+                "several. Leave it out, and run `allennlp evaluate ARCHIVE TEST_DATA` afterwards."
+            )
+        return original(params, *args, **kwargs)
+
+    return True
+
+
+def _nodes(settings: Any) -> int:
+    return int((settings.get("distributed") or {}).get("num_nodes") or 1)
+
+
+def _read_wholly(loader: Any) -> Any:
+    """Take from a data loader, and from its sampler, the settings that leave out data."""
+    for part in (loader, getattr(loader, "batch_sampler", None)):
+        for name, whole in _OF_TRAINING.items():
+            if getattr(part, name, whole) != whole:
+                logger.info("%s is for training: all data are evaluated.", name)
+                setattr(part, name, whole)
+    return loader

@@ -1,0 +1,94 @@
+"""All test data are evaluated, whatever the settings of the data loader for training are."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import TensorField
+from allennlp.models import Model
+
+pytestmark = pytest.mark.slow
+
+
+@DatasetReader.register("numbers_of_tests")
+class Numbers(DatasetReader):
+    """A number a line."""
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        for line in Path(file_path).read_text().split():
+            yield Instance({"x": TensorField(torch.tensor([float(line)]))})
+
+
+@Model.register("identity_of_tests")
+class Identity(Model):
+    """A model whose metric is the sum of the numbers that it is given."""
+
+    def __init__(self, vocab: Any) -> None:
+        super().__init__(vocab)
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.sum = 0.0
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.sum += float(x.sum())
+        return {"loss": (self.weight * x).mean()}
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        found = {"sum": self.sum}
+        self.sum = 0.0 if reset else self.sum
+        return found
+
+
+def config(folder: Path, **loader: Any) -> dict[str, Any]:
+    (folder / "train.txt").write_text("1 1 1 1")
+    (folder / "test.txt").write_text("1 2 3 4 5 6 7")
+    return {
+        "dataset_reader": {"type": "numbers_of_tests"},
+        "train_data_path": str(folder / "train.txt"),
+        "test_data_path": str(folder / "test.txt"),
+        "evaluate_on_test": True,
+        "model": {"type": "identity_of_tests"},
+        "data_loader": {"batch_size": 2, **loader},
+        "trainer": {"num_epochs": 1, "optimizer": {"type": "sgd", "lr": 0.0}, "cuda_device": -1},
+    }
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        {"batches_per_epoch": 1},
+        {"batches_per_epoch": 9},
+        {"drop_last": True},
+        {
+            "batch_sampler": {
+                "type": "bucket",
+                "batch_size": 2,
+                "drop_last": True,
+                "sorting_keys": ["x"],
+            }
+        },
+    ],
+)
+def test_every_row_is_evaluated_once(loader: dict[str, Any], tmp_path: Path) -> None:
+    settings = config(tmp_path, **loader)
+    if "batch_sampler" in loader:
+        del settings["data_loader"]["batch_size"]
+    train_model(Params(settings), str(tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_sum"] == 28
+    archive = tmp_path / "run" / "model.tar.gz"
+    assert evaluate_from_archive(archive, str(tmp_path / "test.txt"))["sum"] == 28
+
+
+def test_several_processes_are_refused_before_training(tmp_path: Path) -> None:
+    for distributed in ({"cuda_devices": [-1, -1]}, {"cuda_devices": [-1], "num_nodes": 2}):
+        settings = {**config(tmp_path), "distributed": distributed}
+        with pytest.raises(ConfigurationError, match="the test data of the first process alone"):
+            train_model(Params(settings), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

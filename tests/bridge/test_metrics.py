@@ -1,0 +1,113 @@
+"""Metrics report what their names say by the switches, and only by them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+from declutr.bridge import metrics
+
+METRICS = "allennlp.training.metrics"
+
+
+def test_masked_pairs_are_left_out(bare: Any) -> None:
+    module = bare(f"{METRICS}.spearman_correlation")
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.rand(2, 4, 10, generator=generator)
+    mask = torch.rand(4, 10, generator=generator) < 0.5
+    expected = pytest.approx(spearmanr(first[mask], second[mask])[0])
+
+    def correlation() -> float:
+        metric = module.SpearmanCorrelation()
+        for rows in (slice(0, 1), slice(1, 4)):
+            metric(first[rows], second[rows], mask[rows])
+        return metric.get_metric(reset=True)
+
+    assert correlation() != expected
+    assert metrics.masked_pairs(module)
+    assert correlation() == expected
+    metric = module.SpearmanCorrelation()
+    for rows in (slice(0, 1), slice(1, 4)):
+        metric(first[rows], second[rows])
+    assert metric.get_metric() == pytest.approx(spearmanr(first.flatten(), second.flatten())[0])
+
+
+def figures(rank: int, folder: str) -> None:
+    """Write two metrics of two processes, over three batches each."""
+    from allennlp.training.metrics import Auc, SpearmanCorrelation
+
+    store = torch.distributed.FileStore(f"{folder}/store", 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    correlation, area = SpearmanCorrelation(), Auc()
+    for batch in pairs()[rank]:
+        correlation(batch[0], batch[1])
+        area(batch[0], (batch[1] > 0.5).long())
+    if rank == 0:
+        torch.save([correlation.get_metric(), area.get_metric()], f"{folder}/figures")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def pairs() -> torch.Tensor:
+    """Return what two processes get in three batches: `(2, 3, 2, 4)`, of two lists of numbers."""
+    return torch.rand(2, 3, 2, 4, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.slow
+def test_several_processes_count_every_pair_once(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(figures, (str(tmp_path),), nprocs=2)
+    first, second = pairs().transpose(1, 2).transpose(0, 1).reshape(2, -1)
+    expected = [spearmanr(first, second)[0], roc_auc_score(second > 0.5, first)]
+    assert torch.load(tmp_path / "figures", weights_only=False) == pytest.approx(expected)
+
+
+def test_logits_whose_sum_is_zero_are_predictions(bare: Any) -> None:
+    module = bare(f"{METRICS}.fbeta_measure")
+    logits = torch.tensor([[1.0, -1.0], [-2.0, 2.0], [0.0, 0.0], [3.0, 1.0]])
+    gold = torch.tensor([0, 1, 0, 0])
+
+    def recalls() -> list[float]:
+        metric = module.FBetaMeasure()
+        metric(logits, gold, torch.tensor([True, True, True, True]))
+        return metric.get_metric()["recall"]
+
+    assert recalls() == pytest.approx([1 / 3, 0])
+    assert metrics.predicted_classes(module)
+    assert recalls() == pytest.approx([2 / 3, 1])  # a row of zeros alone predicts nothing
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, -1.5])
+def test_labels_whose_logits_have_no_sum_are_predictions(threshold: float, bare: Any) -> None:
+    module = bare(f"{METRICS}.fbeta_multi_label_measure")
+    logits = torch.tensor([[1.0, -1.0], [-2.0, 2.0], [0.0, 0.0], [3.0, 1.0]])
+    gold = torch.tensor([[1, 0], [0, 1], [1, 0], [1, 1]])
+
+    def recalls() -> list[float]:
+        metric = module.FBetaMultiLabelMeasure(threshold=threshold)
+        metric(logits, gold)
+        assert metric._threshold == threshold
+        return metric.get_metric()["recall"]
+
+    assert recalls() == pytest.approx([1 / 3, 1 / 2])
+    assert metrics.predicted_labels(module)
+    assert recalls() == pytest.approx([2 / 3, 1])
+
+
+@pytest.mark.parametrize("names", [{0: "O", 1: "PER", 2: "LOC"}, None])
+def test_chosen_classes_keep_their_names(names: dict[int, str] | None, bare: Any) -> None:
+    module = bare(f"{METRICS}.fbeta_verbose_measure")
+
+    def scores() -> dict[str, float]:
+        metric = module.FBetaVerboseMeasure(labels=[2, 1], index_to_label=names)
+        metric(torch.eye(3)[[0, 1, 0]], torch.tensor([0, 1, 2]))
+        found = {name: score for name, score in metric.get_metric().items() if "fscore" in name}
+        return dict(list(found.items())[:2])
+
+    wrong, right = (("O", "PER"), ("LOC", "PER")) if names else (("0", "1"), ("2", "1"))
+    assert scores() == {f"{wrong[0]}-fscore": 0, f"{wrong[1]}-fscore": 1}
+    assert metrics.names_of_classes(module)
+    assert scores() == {f"{right[0]}-fscore": 0, f"{right[1]}-fscore": 1}
