@@ -55,8 +55,8 @@ class InstanceRows:
     def _all_shares(self, path: Any) -> list[Instance]:
         """Return all instances; in one of several processes, a reader would give its share."""
         share = self._reader._distributed_info
-        self._reader._distributed_info = None
+        self._reader._set_distributed_info(None)  # also for readers inside
         try:
             return list(self._reader.read(path))
         finally:
-            self._reader._distributed_info = share
+            self._reader._set_distributed_info(share)
