@@ -1,6 +1,7 @@
-"""Repairs of AllenNLP's dataset readers, of which each of several processes reads a share."""
+"""Repairs of how AllenNLP's readers share data between processes, and of how loaders count them."""
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -52,5 +53,26 @@ def shares_of_parts(module: ModuleType) -> bool:
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         self.manual_distributed_sharding = self.manual_multiprocess_sharding = True
+
+    return True
+
+
+def batches_of_tasks(module: ModuleType) -> bool:
+    """Let the length of the loader "multitask" be the number of its batches in an epoch.
+
+    With `instances_per_epoch`, AllenNLP counts that many instances for every task, and not for all
+    together. So with three tasks, a schedule came to a third of its steps. Can be removed when
+    `__len__` counts the instances that the sampler gives to each task.
+    """
+
+    @replaces(module.MultiTaskDataLoader)
+    def __len__(original: Any, self: Any) -> int:
+        instances = self._instances_per_epoch
+        if instances is None:
+            return original(self)
+        shares = self.sampler.get_task_proportions(self._loaders)
+        whole = sum(shares.values())
+        counts = {task: math.floor(share * instances / whole) for task, share in shares.items()}
+        return self.scheduler.count_batches(counts)
 
     return True

@@ -83,6 +83,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.train": (repairs.spawned_training, evaluation.whole_test),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
+    "allennlp.data.data_loaders.multitask_data_loader": (readers.batches_of_tasks,),
     "allennlp.data.dataset_readers.dataset_reader": (readers.shares_of_processes,),
     "allennlp.data.dataset_readers.interleaving_dataset_reader": (readers.shares_of_parts,),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),

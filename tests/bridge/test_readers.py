@@ -1,4 +1,4 @@
-"""Several processes and data workers together read every row once."""
+"""Several processes and data workers together read every row once, and loaders know how many."""
 
 import json
 from collections import Counter
@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from allennlp.data import DatasetReader
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.data_loaders.multitask_epoch_sampler import WeightedSampler
+from allennlp.data.data_loaders.multitask_scheduler import (
+    HomogeneousRoundRobinScheduler,
+    RoundRobinScheduler,
+)
 from allennlp.data.dataset_readers import (
     InterleavingDatasetReader,
+    MultiTaskDatasetReader,
     ShardedDatasetReader,
     TextClassificationJsonReader,
     dataset_reader,
@@ -126,3 +132,27 @@ def test_without_the_switches_rows_are_missing_or_repeated(files: Path, bare: An
         assert worker_rows() == ["0.0", "0.4"]
     assert readers.shares_of_parts(module)
     assert worker_rows() == ["0.0", "0.2", "0.4", "0.6"]
+
+
+@pytest.mark.parametrize("scheduler", [RoundRobinScheduler, HomogeneousRoundRobinScheduler])
+def test_the_length_of_several_tasks_is_that_of_an_epoch(
+    scheduler: Any, files: Path, bare: Any
+) -> None:
+    module = bare("allennlp.data.data_loaders.multitask_data_loader")
+    paths = {str(shard): str(files / f"{shard}.jsonl") for shard in range(3)}
+
+    def lengths(**options: Any) -> tuple[int, int]:
+        reader = MultiTaskDatasetReader({task: texts() for task in paths})
+        loader = module.MultiTaskDataLoader(reader, paths, scheduler(3), **options)
+        loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
+        return len(loader), sum(1 for _ in loader)
+
+    weights = {"0": 1, "1": 2, "2": 3}
+    given = {"sampler": WeightedSampler(weights), "instances_per_epoch": 13}
+    length, batches = lengths(**given)
+    assert length > batches
+    assert readers.batches_of_tasks(module)
+    length, batches = lengths(**given)
+    assert length == batches
+    length, batches = lengths()
+    assert length == batches
