@@ -96,18 +96,16 @@ def _any_number(predictions: Any) -> Any:
 def names_of_classes(module: ModuleType) -> bool:
     """Let "fbeta_verbose" give the scores of chosen `labels` the names of their classes.
 
-    AllenNLP names them by their position in `labels`, so that the scores of class 1 are called
-    those of class 0. Can be removed when `get_metric` looks up names by `labels`.
+    AllenNLP takes their position in `labels` for the class, so that the scores of class 1 get the
+    name of class 0 in `index_to_label`. Without that, positions stay the names. Can be removed when
+    `get_metric` looks up names by `labels`.
     """
 
     @replaces(module.FBetaVerboseMeasure)
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if self._labels is not None:
-            names = self._index_to_label or {}
-            self._index_to_label = {
-                position: names.get(label, str(label))
-                for position, label in enumerate(self._labels)
-            }
+        names = self._index_to_label
+        if self._labels is not None and names:
+            self._index_to_label = {n: names[label] for n, label in enumerate(self._labels)}
 
     return True

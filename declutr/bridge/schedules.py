@@ -113,7 +113,8 @@ def warmups_by_step(module: ModuleType) -> bool:
 
     "constant_with_warmup", "cosine_with_warmup" and "cosine_hard_restarts_with_warmup" count steps,
     but moved at the end of epochs: the whole first epoch had a rate of 0. Like AllenNLP's other
-    schedules by step they move before the update. After `num_training_steps` the rate stays.
+    schedules by step they move before the update. After `num_training_steps` the rate stays. Who
+    calls `step` alone, without a trainer, still moves them by it.
     Can be removed when they have a `step_batch`.
     """
     for name in _BY_STEP:
@@ -129,8 +130,12 @@ def _count_steps(cls: Any) -> None:
         original(self, *args, **kwargs)
         setattr(self.lr_scheduler, _COUNTS_STEPS, True)
         self._in_first_epoch = True
+        self._moves_by_step = False
 
-    def step(self: Any, metric: float | None = None) -> None:
+    @replaces(cls)
+    def step(original: Any, self: Any, metric: float | None = None) -> None:
+        if not self._moves_by_step:
+            return original(self, metric)
         if self._in_first_epoch and self.lr_scheduler.last_epoch >= self._end:
             logger.warning(
                 "num_training_steps is %d, and the first epoch has ended after at least as many "
@@ -140,6 +145,7 @@ def _count_steps(cls: Any) -> None:
         self._in_first_epoch = False
 
     def step_batch(self: Any, batch_num_total: int | None = None) -> None:
+        self._moves_by_step = True
         if self.lr_scheduler.last_epoch < self._end:  # torch's name for how often it has moved
             with warnings.catch_warnings():  # torch expects the update first
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
@@ -156,7 +162,7 @@ def _count_steps(cls: Any) -> None:
         self._in_first_epoch = False
         original(self, state_dict)
 
-    cls.step, cls.step_batch = step, step_batch
+    cls.step_batch = step_batch
 
 
 def combined_steps(module: ModuleType) -> bool:

@@ -210,6 +210,11 @@ def test_warmups_move_once_a_step(bare: Any, caplog: pytest.LogCaptureFixture) -
     for name in cosines:
         assert rates(name, 4, epochs=3) == pytest.approx([0.5, 1, 0.5, 0, 0, 0])
     assert "not its epochs" not in caplog.text
+    adjusted = optimizer()
+    alone = getattr(module, constant)(adjusted, 2)
+    adjusted.step()
+    alone.step()
+    assert adjusted.param_groups[0]["lr"] == 0.5
     rates(cosines[0], 2)  # as before, when they counted epochs
     assert caplog.text.count("num_training_steps is 2, and the first epoch has ended") == 1
 
