@@ -2,7 +2,8 @@
 
 Without them a resumed run silently takes another course than an uninterrupted one. Each function
 takes a module right after its body ran and returns whether it changed anything. The repairs change
-how saved states are loaded, never what is saved, so older checkpoints are loaded correctly too.
+how saved states are loaded and, but for the scale of gradients, not what is saved. So older
+checkpoints are loaded correctly too.
 """
 
 import logging
