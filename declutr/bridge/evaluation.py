@@ -43,9 +43,9 @@ def whole_test(module: ModuleType) -> bool:
 
     @replaces(module)
     def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        settings = params.params
-        several = (settings.get("distributed") or {}).get("cuda_devices") or ()
-        if settings.get("evaluate_on_test") and (len(several) > 1 or _nodes(settings) > 1):
+        distributed = params.params.get("distributed") or {}
+        devices, nodes = distributed.get("cuda_devices") or (), distributed.get("num_nodes") or 1
+        if params.params.get("evaluate_on_test") and (len(devices) > 1 or int(nodes) > 1):
             raise module.ConfigurationError(
                 "evaluate_on_test scores the test data of the first process alone where there are "
                 "several. Leave it out, and run `allennlp evaluate ARCHIVE TEST_DATA` afterwards."
@@ -53,10 +53,6 @@ def whole_test(module: ModuleType) -> bool:
         return original(params, *args, **kwargs)
 
     return True
-
-
-def _nodes(settings: Any) -> int:
-    return int((settings.get("distributed") or {}).get("num_nodes") or 1)
 
 
 def _read_wholly(loader: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Repairs of gradients: clipping of sparse ones, and means over the batches of a step."""
+"""Repairs of gradients: norms of sparse and of scaled ones, means over the batches of a step."""
 
 from types import ModuleType
 from typing import Any

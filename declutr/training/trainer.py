@@ -206,8 +206,10 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         own = [p for p in self._parameters if p.grad is not None]
         if not self._grad_norm or self._grad_norm is True:
             norms = [torch.norm(p.grad.detach()) for p in own] if self._grad_norm else []  # type: ignore[union-attr]
-            scale = 1.0 if self._scaler is None else self._scaler.get_scale()
-            return torch.norm(torch.stack(norms)) / scale if norms else None
+            if not norms:
+                return None
+            norm = torch.norm(torch.stack(norms))
+            return norm if self._scaler is None else norm / self._scaler.get_scale()
         if self._scaler is not None:
             self._scaler.unscale_(self.optimizer)
         if self._ddp_wrapped_model is not None:
