@@ -21,7 +21,7 @@ BENCHMARKS = {
     "study": "what training gains over its start: the grid of docs/RESULTS.md (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
-    "rivals": "embedding against sentence-transformers, ONNX Runtime and fastembed",
+    "rivals": "embedding against sentence-transformers, ONNX Runtime, OpenVINO and fastembed",
     "static": "static encoders against StaticEmbedding and model2vec: speed, start, memory, size",
     "bulk": "a million lines through `declutr embed`: memory, and runs killed twice",
     "corpus": "time and memory against the size of the corpus, 50 MB to 5 GB",

@@ -125,8 +125,9 @@ def section(run: Run, pictures: bool = True) -> Iterator[str]:
 
 def _place(run: Run) -> tuple[int, str]:
     name = run.name
-    if name.startswith("gpu_"):  # of an earlier release, right after this one's
-        name = max((known for known in GPU if name.startswith(known)), key=len, default=name)
+    # Of an earlier release, or of another processor: right after the others.
+    if name.startswith(("gpu_", "rivals_")):
+        name = max((known for known in _ORDER if name.startswith(known)), key=len, default=name)
     return _ORDER.index(name) if name in _ORDER else len(_ORDER), run.name
 
 

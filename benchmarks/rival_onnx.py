@@ -1,14 +1,21 @@
-"""Writes the ONNX models of rivals: `python rival_onnx.py MODEL FOLDER MAX_LENGTH`.
+"""Writes the models of rivals for ONNX Runtime and OpenVINO.
+
+`python rival_onnx.py MODEL FOLDER MAX_LENGTH`
 
 It imports nothing of this package: optimum may need another environment than it does.
 """
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
 
 FLOAT32 = "onnx/model.onnx"
 """The file in float32; the one in int8 lies beside it."""
+
+
+OPENVINO = "openvino/openvino_model.xml"
+"""The file for OpenVINO, where `optimum-intel` and `openvino` can be imported."""
 
 
 def write(model: str, folder: str, max_length: int) -> None:
@@ -26,6 +33,8 @@ def write(model: str, folder: str, max_length: int) -> None:
     )
     opened.save_pretrained(folder)
     export_dynamic_quantized_onnx_model(opened, _processor(), folder)
+    if importlib.util.find_spec("openvino"):
+        SentenceTransformer(model, backend="openvino", device="cpu").save_pretrained(folder)
     file = Path(folder, "tokenizer_config.json")
     settings = json.loads(file.read_text(encoding="utf-8"))
     # Fastembed takes the lesser of the two, and the second one is left of the model's training.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class RivalTables:
         self.found: dict[str, Found] = {}
         self._args, self._model, self._texts, self._quality = args, model, texts, quality
         self._config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        self._on = f", {args.processor}" if args.processor else ""
 
     def record_speed(
         self, threads: int, timings: Mapping[str, list[Timing]], peaks: Mapping[str, float]
@@ -69,12 +71,13 @@ class RivalTables:
             for kind, each in timings.items()
             for timing in each
         ]
-        title = f"Texts embedded a second, {threads_of(threads)}"
+        title = f"Texts embedded a second, {threads_of(threads)}{self._on}"
+        name = self._named(str(threads))
         counts = ", ".join(f"{len(each.texts)} {kind}" for kind, each in self._texts.items())
         rates = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in peaks.items())
         record(
-            f"rivals_{threads}",
-            f"Embedding against rivals, {threads_of(threads)}",
+            name,
+            f"Embedding against rivals, {threads_of(threads)}{self._on}",
             rows,
             note=(
                 f"{counts} texts a round, in turns, each way in a process of its own that is held "
@@ -87,14 +90,14 @@ class RivalTables:
                 f"count, not those of padding.{_state()}"
             ),
             settings={**self._settings(), "peaks": dict(peaks)},
-            plots=[Plot(f"rivals_{threads}", title, "bars", "texts", "texts/s", "way", BASELINE)],
+            plots=[Plot(name, title, "bars", "texts", "texts/s", "way", BASELINE)],
         )
 
     def record_the_rest(self) -> None:
         """Record agreement, quality, memory and start-up."""
         record(
-            "rivals_rest",
-            "Rivals: agreement, quality, memory, start-up",
+            self._named("rest"),
+            f"Rivals: agreement, quality, memory, start-up{self._on}",
             [self._rest(name, found) for name, found in self.found.items()],
             note=(
                 f"Cosines are with what {BASELINE} gives for the same text, over all short, mixed "
@@ -106,6 +109,10 @@ class RivalTables:
             ),
             settings=self._settings(),
         )
+
+    def _named(self, part: str) -> str:
+        """The name of a table; those of a processor with a name have it behind them."""
+        return "_".join(["rivals", part, *re.findall(r"\w+", (self._args.processor or "").lower())])
 
     def _speed(self, kind: str, timing: Timing, first: Timing, peaks: Mapping[str, float]) -> Row:
         texts, computed_in = self._texts[kind], self.found[timing.name].computed_in

@@ -29,7 +29,7 @@ class Way:
     path: tuple[Path, ...] = ()
     """Where Python looks for packages before all other places."""
     file: str = ""
-    """Its ONNX model, inside the folder of ONNX models."""
+    """Its model, inside the folder of exported models."""
 
     def settings(self, model: Path, onnx: Path, dimension: int) -> dict[str, Any]:
         """What `timed_worker.serve` needs to know, without texts and threads."""
@@ -63,6 +63,11 @@ def ways_of(args: argparse.Namespace, model: Path, onnx: Path, max_length: int) 
         ways[f"{BASELINE}, ONNX"] = Way("sentence-transformers onnx", "float32", path, float32)
         if has_package("fastembed", args.fastembed):
             ways["fastembed"] = Way("fastembed", "float32", path_of(args.fastembed), float32)
+        if Path(onnx, rival_onnx.OPENVINO).is_file():
+            for dtype in ("float32", "auto"):
+                name = f"{BASELINE}, OpenVINO{' float32' if dtype == 'float32' else ''}"
+                library = "sentence-transformers openvino"
+                ways[name] = Way(library, dtype, path, rival_onnx.OPENVINO)
         ways[f"{BASELINE}, ONNX int8"] = Way("sentence-transformers onnx", "int8", path, int8)
     for dtype in ("float32", "bfloat16", "int8"):
         ways[f"declutr {dtype}"] = Way("declutr", dtype, (ROOT,))

@@ -1,4 +1,4 @@
-"""Embedding texts against rivals: sentence-transformers, the same on ONNX Runtime, and fastembed.
+"""Embedding texts against sentence-transformers on torch, ONNX Runtime and OpenVINO, and fastembed.
 
     python -m benchmarks rivals --threads 1 2 --optimum FOLDER --fastembed FOLDER --sts DATA
 
@@ -49,9 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each (default 3)")
     parser.add_argument("--starts", type=int, default=3, help="starts of each (default 3)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="(default 1)")
-    parser.add_argument("--optimum", help="a folder to find optimum in, with what it needs")
+    parser.add_argument(
+        "--optimum",
+        help="a folder to find optimum in, with what it needs; with optimum-intel and openvino in "
+        "it, OpenVINO is a rival, too",
+    )
     parser.add_argument("--fastembed", help="a folder to find fastembed in, with what it needs")
     parser.add_argument("--earlier", help="a checkout of an earlier release, to be timed as well")
+    parser.add_argument(
+        "--processor",
+        help='what to call this processor, as "Xeon with AMX": its tables are kept beside those of '
+        "other processors (default: they replace those without a name)",
+    )
     parser.add_argument("--sts", help="SentEval's data, for the quality on STS-B or STS12")
 
 

@@ -120,6 +120,25 @@ def _sentence_transformers_onnx(settings: dict[str, Any]) -> tuple[Timed, dict[s
     return lambda texts: model.encode(texts, show_progress_bar=False), {}
 
 
+def _sentence_transformers_openvino(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
+    """OpenVINO by its own choice of a dtype, or in float32 if that is asked for."""
+    from sentence_transformers import SentenceTransformer
+
+    _torch_threads(settings)
+    options = {"INFERENCE_NUM_THREADS": settings["threads"]}
+    if settings["dtype"] == "float32":
+        options["INFERENCE_PRECISION_HINT"] = "f32"
+    arguments = {"file_name": settings["file"], "ov_config": options}
+    model = SentenceTransformer(
+        settings["onnx"], backend="openvino", device="cpu", model_kwargs=arguments
+    )
+    request = model[0].model.request
+    chosen = request.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    names = {"f32": "float32", "bf16": "bfloat16"}
+    told = {"dtype": names[chosen]} if settings["dtype"] != "int8" else {}
+    return lambda texts: model.encode(texts, show_progress_bar=False), told
+
+
 def _fastembed(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
@@ -166,6 +185,7 @@ OPENERS = {
     "model2vec": _model2vec,
     "sentence-transformers": _sentence_transformers,
     "sentence-transformers onnx": _sentence_transformers_onnx,
+    "sentence-transformers openvino": _sentence_transformers_openvino,
     "fastembed": _fastembed,
     "training step": _training_step,
 }

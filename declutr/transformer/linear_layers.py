@@ -11,6 +11,7 @@ from torch.nn import Identity, Linear, Module
 
 from declutr.system.kernel_choices import PLAIN
 from declutr.transformer.architectures import fused_name
+from declutr.transformer.bfloat16_norms import round_norms
 from declutr.transformer.prepared_linear import PreparedLinear
 from declutr.transformer.training_products import plain_products, runs_compiled
 
@@ -31,6 +32,8 @@ _AGREE = 1e-4  # tolerance, as a share of the largest value
 
 def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> None:
     """Replace the linear layers of a module by prepared ones, if its output stays the same.
+
+    In bfloat16, the normalisations between them hand on bfloat16, too.
 
     # Parameters
 
@@ -53,6 +56,8 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
             # if the outputs differ, which happens for modules that draw random numbers.
             if apart <= _AGREE or (dtype == "int8" and not joined):
                 layers.prepare()
+                if dtype == "bfloat16":
+                    round_norms(module, embed, exact=before)
                 return
             layers.restore()
     logger.warning(

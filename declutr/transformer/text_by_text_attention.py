@@ -6,31 +6,17 @@ drawing a random number for each probability. Here scores are computed twice and
 many heads at once as fit the cache, and one 64-bit number decides about four probabilities.
 """
 
-from collections.abc import Iterator
-from itertools import groupby
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from declutr.system.processors import instructions
-
-_TOKENS_AT_ONCE = 1024  # tokens of equally long texts that are computed together
-
-# Scores per thread that are computed together, by the bytes of a value. In float32, several such
-# tensors fit the cache of a core. In bfloat16, large products help oneDNN more than the cache does.
-_SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
-
-# Measured times of torch's kernel, relative to separate products and softmax. In float32 it takes
-# 0.5 to 0.95 for texts of at most _SHORT tokens, and of _LONG tokens or more (_LONG_TOGETHER where
-# several texts have the same length); between these lengths up to 1.4. In bfloat16 it takes 0.2 to
-# 1 at any length on processors with AMX, and 1.3 to 2.5 on others; its backward pass up to 3.
-_SHORT, _LONG, _LONG_TOGETHER = 16, 160, 64
+from declutr.transformer.text_runs import runs
 
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
 _NUMBERS = "float dropout_p, float scale"
 _OUTPUTS = "Tensor output, Tensor sums"
-_ALL = slice(None)
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -45,19 +31,20 @@ def attend(
     texts begin, and T. `dropout_p` is the probability of dropout, `scale` the factor of scores.
     To `torch.compile` it is one operator, not compiled again for texts of other lengths.
     """
-    if not dropout_p:
-        return _attention(query, key, value, cu_seqlens, None, dropout_p, scale)[0]
-    from declutr.transformer.repeatable_dropout import draw_seed  # needed in training only
+    seed = None
+    if dropout_p:
+        from declutr.transformer.repeatable_dropout import draw_seed  # needed in training only
 
-    seed = draw_seed(dropout_p)
-    return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)[0]
+        seed = draw_seed(dropout_p)
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale, trained)[0]
 
 
 @torch.library.custom_op(
     "declutr::attention_text_by_text",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({_INPUTS}, {_NUMBERS}) -> (Tensor, Tensor)",
+    schema=f"({_INPUTS}, {_NUMBERS}, bool trained) -> (Tensor, Tensor)",
 )
 def _attention(
     query: Tensor,
@@ -67,20 +54,28 @@ def _attention(
     seed: Tensor | None,
     dropout_p: float,
     scale: float,
+    trained: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output `(1, H, T, D)` and log sums `(T, H)`, which only torch's kernel defines."""
+    """Return the output `(1, H, T, D)` and log sums `(T, H)`.
+
+    Log sums are defined if torch's kernel computed them, and if they are needed for gradients.
+    """
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
     dropout = _dropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
-        for run in _runs(cu_seqlens):
+        for run in runs(cu_seqlens):
             if dropout is None and run.suits_torch(query.dtype):
-                found = _flash(*(run.texts(t) for t in (query, key, value)), scale=scale)
-                if run.number * run.length == query.size(2):  # one run has all texts: no copy
-                    attended, logarithms = (part.transpose(1, 2).flatten(0, 1) for part in found)
-                    return attended.transpose(0, 1)[None], logarithms
-                for tensor, part in zip((output, sums.t()[None]), found, strict=True):
-                    run.texts(tensor).copy_(part)
+                for part, rows in run.with_full_rows(query.size(2)):
+                    mask = None if rows == part.length else _beyond(part.length, rows, sums.dtype)
+                    read = part.texts(key, rows), part.texts(value, rows)
+                    found = _flash(part.texts(query), *read, attn_mask=mask, scale=scale)
+                    if part.number * part.length == query.size(2):  # all texts: no copy
+                        attended, sums = (each.transpose(1, 2).flatten(0, 1) for each in found)
+                        return attended.transpose(0, 1)[None], sums
+                    part.texts(output).copy_(found[0])
+                    if trained:
+                        part.texts(_as_heads(sums)).copy_(found[1][..., None])
                 continue
             for block, levels in run.blocks(query, dropout):
                 q, k, v, o = (block.of(tensor) for tensor in (query, key, value, output))
@@ -114,10 +109,11 @@ def _gradients(
     gradients = tuple(_like(tensor) for tensor in (query, key, value))
     dropout = _dropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
-        for run in _runs(cu_seqlens):
-            if dropout is None and run.suits_torch(query.dtype) and query.element_size() > 2:
-                known = (gradient, query, key, value, output, sums.t()[None])
-                found = _flash_backward(*(run.texts(t) for t in known), 0.0, False, scale=scale)
+        for run in runs(cu_seqlens):
+            if dropout is None and run.suits_torch_backward(query.dtype):
+                known = [run.texts(t) for t in (gradient, query, key, value, output)]
+                known.append(run.texts(_as_heads(sums)).squeeze(-1))
+                found = _flash_backward(*known, 0.0, False, scale=scale)
                 for tensor, part in zip(gradients, found, strict=True):
                     run.texts(tensor).copy_(part)
                 continue
@@ -150,68 +146,16 @@ def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.dropout_p, ctx.scale = inputs
+    *tensors, ctx.dropout_p, ctx.scale, _ = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     gradients = _gradients(gradient, *ctx.saved_tensors, ctx.dropout_p, ctx.scale)
-    return *gradients, None, None, None, None
+    return *gradients, None, None, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_remember)
-
-
-class _Block(NamedTuple):
-    """Some heads of consecutive texts of the same length."""
-
-    start: int
-    number: int
-    length: int
-    heads: slice
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """Return a view `(heads, number, length, ...)` of a tensor `(1, H, T, ...)`."""
-        part = tensor[0].narrow(1, self.start, self.number * self.length)
-        part = part if self.heads == _ALL else part[self.heads]
-        if self.number == 1:  # the common case for different lengths, where `unflatten` is slower
-            return part.unsqueeze(1)
-        return part.unflatten(1, (self.number, self.length))
-
-
-class _Run(NamedTuple):
-    """A run of consecutive texts of the same length."""
-
-    start: int
-    number: int
-    length: int
-
-    def suits_torch(self, dtype: torch.dtype) -> bool:
-        """Return whether torch's kernel is the quickest for these texts."""
-        if dtype.itemsize == 2:
-            return "amx" in instructions()
-        long = _LONG if self.number == 1 else _LONG_TOGETHER
-        return not _SHORT < self.length < long
-
-    def texts(self, tensor: Tensor) -> Tensor:
-        """Return a view `(number, H, length, ...)` of a tensor `(1, H, T, ...)`."""
-        return _Block(*self, _ALL).of(tensor).transpose(0, 1)
-
-    def blocks(self, query: Tensor, dropout: Any) -> Iterator[tuple[_Block, Tensor]]:
-        """Yield blocks that fit the cache, with levels of dropout that threads do not change."""
-        heads, at_once = query.size(1), max(1, _TOKENS_AT_ONCE // self.length)
-        most = _SCORES_AT_ONCE[query.element_size()] * torch.get_num_threads()
-        nothing = query.new_empty(0)
-        for first in range(0, self.number, at_once):
-            number = min(at_once, self.number - first)
-            start = self.start + first * self.length
-            if dropout is not None:
-                levels = dropout.draw(torch.Size((heads, number, self.length, self.length)))
-            step = max(1, most // (number * self.length**2))
-            for head in range(0, heads, step):
-                some = slice(head, head + step) if step < heads else _ALL
-                drawn = nothing if dropout is None else dropout.comparable(levels[some], query)
-                yield _Block(start, number, self.length, some), drawn
 
 
 def _dropout(probability: float, seed: Tensor | None) -> Any:
@@ -222,12 +166,12 @@ def _dropout(probability: float, seed: Tensor | None) -> Any:
     return RepeatableDropout(probability, seed)
 
 
-def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
-    start = 0
-    for length, texts in groupby(cu_seqlens.diff().tolist()):
-        run = _Run(start, len(list(texts)), length)
-        yield run
-        start += run.number * length
+@cache
+def _beyond(length: int, rows: int, dtype: torch.dtype) -> Tensor:
+    """Return a mask `(1, rows)` to add to scores, which hides all after the first `length`."""
+    mask = torch.zeros(1, rows, dtype=dtype, device="cpu")
+    mask[:, length:] = -torch.inf
+    return mask
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -239,6 +183,11 @@ def _like(tensor: Tensor) -> Tensor:
 def _sums_like(query: Tensor) -> Tensor:
     wide = torch.promote_types(query.dtype, torch.float32)
     return query.new_empty(query.size(2), query.size(1), dtype=wide)
+
+
+def _as_heads(sums: Tensor) -> Tensor:
+    """Return log sums `(T, H)` as `(1, H, T, 1)`."""
+    return sums.t()[None, ..., None]
 
 
 def _flat(tensor: Tensor) -> Tensor:

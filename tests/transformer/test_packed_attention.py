@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 from torch.utils.checkpoint import checkpoint
 
-from declutr.transformer import text_by_text_attention
+from declutr.transformer import text_by_text_attention, text_runs
 from declutr.transformer.packed_attention import CannotPack, PackedAttention, recomputation_contexts
 from declutr.transformer.packing import Packing
 from tests.reference_kernels import as_on_a_gpu
@@ -43,7 +43,9 @@ def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
 
 
 @pytest.mark.parametrize(
-    "lengths", [LENGTHS, [4], [2] * 5, [40, 20, 20], [600, 30, 3, 600, 600, 2]], ids=len
+    "lengths",
+    [LENGTHS, [4], [2] * 5, [40, 20, 20], [31, 31, 24, 24, 24, 13, 9], [600, 30, 3, 600, 600, 2]],
+    ids=len,
 )
 def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     tensors = inputs(lengths)
@@ -53,6 +55,38 @@ def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     weights = torch.randn_like(expected)
     gradients = (torch.autograd.grad((one * weights).sum(), tensors) for one in (got, expected))
     assert_all_close(*gradients, atol=1e-10)
+
+
+def test_torchs_kernel_in_float32_reads_full_rows_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of the next texts are read and masked, but for the last text, which has none behind."""
+    calls: list[tuple[int, int]] = []
+    flash = text_by_text_attention._flash
+
+    def watched(query: Tensor, key: Tensor, *others: Tensor, **options: object) -> object:
+        calls.append((query.size(2), key.size(2)))
+        return flash(query, key, *others, **options)
+
+    monkeypatch.setattr(text_runs, "_LANES", 16)
+    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
+    monkeypatch.setattr(text_by_text_attention, "_flash", watched)
+    lengths = [33, 32, 24, 24, 15, 15]
+    tensors = inputs(lengths, torch.float32)
+    with torch.no_grad():
+        got = packed(lengths)(*tensors)
+        assert torch.allclose(got, one_by_one(*tensors, lengths=lengths), atol=1e-6)
+    assert calls == [(33, 33), (32, 32), (24, 32), (15, 16), (15, 15)]
+    assert torch.allclose(packed(lengths)(*tensors), got)  # with sums for gradients
+
+
+def test_runs_whose_last_texts_have_no_keys_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_runs, "_LANES", 16)
+    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
+    run = text_runs.Run(start=10, number=5, length=5)
+    parts = {tokens: list(run.with_full_rows(tokens)) for tokens in (35, 46, 100)}
+    assert parts[35] == [((10, 2, 5), 16), ((20, 3, 5), 5)]
+    assert parts[46] == [((10, 5, 5), 16)] == parts[100]
+    assert list(run._replace(length=3).with_full_rows(100)) == [((10, 5, 3), 3)]
+    assert list(text_runs.Run(0, 1, 5).with_full_rows(5)) == [((0, 1, 5), 5)]
 
 
 def test_the_scale_is_used() -> None:
@@ -267,7 +301,7 @@ def test_the_operator_for_the_cpu_passes_opcheck() -> None:
     for dropout_p, seed in ((0.0, None), (0.3, torch.tensor(7))):
         torch.library.opcheck(
             text_by_text_attention._attention._opoverload,
-            (*row, packing_of(LENGTHS).cu_seqlens, seed, dropout_p, 0.5),
+            (*row, packing_of(LENGTHS).cu_seqlens, seed, dropout_p, 0.5, True),
             test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
         )
 
@@ -280,7 +314,7 @@ def test_torchs_kernel_in_bfloat16_is_used_on_processors_with_amx(monkeypatch, a
     monkeypatch.setattr(
         text_by_text_attention, "_flash", lambda *a, **k: (calls.append(1), flash(*a, **k))[1]
     )
-    monkeypatch.setattr(text_by_text_attention, "instructions", lambda: ("amx",) if amx else ())
+    monkeypatch.setattr(text_runs, "instructions", lambda: ("amx",) if amx else ())
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, 2, 60, 8).bfloat16()
     attended = text_by_text_attention.attend(
