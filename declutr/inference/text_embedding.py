@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # models that embed whole texts need not wait for torch
 LONG_TEXTS = ("truncate", "chunk")
 
 _BLOCK = (2048, 1 << 19)  # texts, and their characters, that are embedded at once as a whole
-_BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
+_BATCH_TOKENS = {"cpu": 2048, "cpu bfloat16": 4096, "cuda": 32768}  # on a CPU, as many bytes
 
 
 def not_told() -> AbstractContextManager[None]:
@@ -72,7 +72,10 @@ class TextEmbedding:
         lengths = [length for length in (max_length, model.max_length) if length is not None]
         self.max_length = min(lengths, default=None)
         self._limit = None if self.max_length is None else self.max_length - special
-        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(model.device_type, 8192)
+        fits = _BATCH_TOKENS.get(f"{model.device_type} {dtype}") or _BATCH_TOKENS.get(
+            model.device_type, 8192
+        )
+        self._batch_tokens = batch_tokens or fits
         self._whitening = model.whitening if whiten is not False else None
         if whiten and self._whitening is None:
             raise EncoderError(
