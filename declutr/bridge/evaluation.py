@@ -1,6 +1,9 @@
-"""Repairs of evaluation on test data, of which AllenNLP may score a part alone."""
+"""Repairs of evaluation on test data, of which AllenNLP may score or report a part alone."""
 
+import json
 import logging
+from collections import Counter
+from pathlib import PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -25,6 +28,62 @@ def whole_data(module: ModuleType) -> bool:
 
     module.DataLoader = SimpleNamespace(from_params=from_params)  # type: ignore[attr-defined]
     return True
+
+
+def metrics_of_files(module: ModuleType) -> bool:
+    """Let `evaluate` return the metrics of files of one name, such as a/dev.jsonl and b/dev.jsonl.
+
+    AllenNLP puts the name without its ending before the names of metrics, so those of the last file
+    replaced the others. Such files get as many of their folders as it takes to tell them apart
+    (`a/dev.jsonl_accuracy`). Can be removed when AllenNLP tells them apart.
+    """
+
+    @replaces(module)
+    def evaluate_from_archive(
+        original: Any, archive_file: Any, input_file: str, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        evaluators, found = module.Evaluator, []
+
+        def from_params(*args: Any, **kwargs: Any) -> Any:
+            evaluator = evaluators.from_params(*args, **kwargs)
+
+            def evaluate(*args: Any, **kwargs: Any) -> Any:
+                found.append(evaluator(*args, **kwargs))
+                return found[-1]
+
+            return evaluate
+
+        module.Evaluator = SimpleNamespace(from_params=from_params)  # type: ignore[attr-defined]
+        try:
+            metrics = original(archive_file, input_file, *args, **kwargs)
+        finally:
+            module.Evaluator = evaluators  # type: ignore[attr-defined]
+        if len(found) < 2:
+            return metrics
+        names = _names(input_file)
+        return {
+            f"{name}_{key}": value
+            for name, of_file in zip(names, found, strict=True)
+            for key, value in of_file.items()
+        }
+
+    return True
+
+
+def _names(input_file: str) -> list[str]:
+    """Return the names of the files that `evaluate` is given, each other than the others'."""
+    try:
+        files = json.loads(f"[{input_file}]")
+    except json.JSONDecodeError:
+        files = input_file.split(",")
+    # What is given as an object has its number for a name.
+    paths = [PurePath(str(n) if not isinstance(f, str) else f) for n, f in enumerate(files)]
+    times = Counter(path.stem for path in set(paths))
+    for parts in range(1, 1 + max(len(path.parts) for path in paths)):
+        names = [p.stem if times[p.stem] == 1 else str(PurePath(*p.parts[-parts:])) for p in paths]
+        if len(set(names)) == len(set(paths)):
+            return names
+    return list(map(str, paths))
 
 
 def whole_test(module: ModuleType) -> bool:

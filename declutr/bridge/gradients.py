@@ -1,4 +1,4 @@
-"""Repairs of gradients: norms of sparse and of scaled ones, means over the batches of a step."""
+"""Repairs of gradients: their norms, means over the batches of a step, and limits."""
 
 from types import ModuleType
 from typing import Any
@@ -87,5 +87,34 @@ def unscaled_norms(module: ModuleType) -> bool:
         norm = original(self)
         scaled = self._grad_norm is True and self._scaler is not None
         return norm / self._scaler.get_scale() if scaled else norm
+
+    return True
+
+
+def limited_in_search(module: ModuleType) -> bool:
+    """Let `find-lr` limit gradients by `grad_clipping`, as training does.
+
+    AllenNLP leaves that out, so that losses rise at other rates than they do in training.
+    Can be removed when `search_learning_rate` calls `clip_gradient`.
+    """
+    import torch
+
+    @replaces(module)
+    def search_learning_rate(original: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        limit, rescale = trainer._grad_clipping, trainer.rescale_gradients
+        if limit is None:
+            return original(trainer, *args, **kwargs)
+
+        def rescale_and_clip() -> Any:
+            norm = rescale()
+            found = [p for p in trainer.model.parameters() if p.grad is not None]
+            torch.nn.utils.clip_grad_value_(found, limit)  # the search does not scale losses
+            return norm
+
+        trainer.rescale_gradients = rescale_and_clip
+        try:
+            return original(trainer, *args, **kwargs)
+        finally:
+            del trainer.rescale_gradients
 
     return True

@@ -1,9 +1,12 @@
 """Repairs of AllenNLP's metrics that report other figures than their names say."""
 
+import math
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import replaces
+
+_ROUNDING = 1e-6  # of the mean of equal numbers in float32: eight units in the last place
 
 
 def masked_pairs(module: ModuleType) -> bool:
@@ -25,6 +28,31 @@ def masked_pairs(module: ModuleType) -> bool:
         original(self, predictions, gold_labels)
         self.total_predictions = _after(before[0], self.total_predictions)
         self.total_gold_labels = _after(before[1], self.total_gold_labels)
+
+    return True
+
+
+def small_numbers(module: ModuleType) -> bool:
+    """Let "pearson_correlation" work with small numbers, too.
+
+    AllenNLP returns 0 where the product of the standard deviations is below 5e-6, such as that of
+    targets and predictions of about 0.001. Only a standard deviation of 0 makes it 0 here, up to
+    rounding in float32. Can be removed when AllenNLP compares each with the size of its numbers.
+    """
+
+    @replaces(module.PearsonCorrelation)
+    def get_metric(original: Any, self: Any, reset: bool = False) -> float:
+        if module.is_distributed():
+            return original(self, reset)  # which refuses
+        covariance = self._predictions_labels_covariance.get_metric()
+        denominator = 1.0
+        for variance in (self._predictions_variance, self._labels_variance):
+            deviation = math.sqrt(variance.get_metric())
+            constant = deviation <= _ROUNDING * abs(variance._total_label_mean)
+            denominator *= 0.0 if constant else deviation
+        if reset:
+            self.reset()
+        return covariance / denominator if denominator else 0.0
 
     return True
 
@@ -108,4 +136,24 @@ def names_of_classes(module: ModuleType) -> bool:
         if self._labels is not None and names:
             self._index_to_label = {n: names[label] for n, label in enumerate(self._labels)}
 
+    return True
+
+
+def continued_spans(module: ModuleType) -> bool:
+    """Let "span_f1" join a span C-ARG1 with those of ARG1 alone.
+
+    AllenNLP joins it with all spans whose label contains ARG1, such as R-ARG1 and ARG10, which it
+    then neither expects nor finds. Can be removed when AllenNLP compares labels as a whole.
+    """
+
+    def _handle_continued_spans(spans: list[Any]) -> list[Any]:
+        continued = {label[2:] for label, _ in spans if label.startswith("C-")}
+        joined = {span for span in spans if span[0].removeprefix("C-") not in continued}
+        for name in continued:
+            parts = [place for label, place in spans if label in (name, f"C-{name}")]
+            place = min(start for start, _ in parts), max(end for _, end in parts)
+            joined.add((name, place))
+        return list(joined)
+
+    module.SpanBasedF1Measure._handle_continued_spans = staticmethod(_handle_continued_spans)
     return True

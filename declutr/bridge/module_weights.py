@@ -1,11 +1,14 @@
-"""Repair of AllenNLP's own transformer modules, which read the files of weights themselves."""
+"""Repairs of how AllenNLP reads the files of weights into its modules and models."""
 
 import json
 import logging
 import os
 import re
+from collections import OrderedDict
 from types import ModuleType
 from typing import Any
+
+from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger("declutr.bridge")
 
@@ -46,6 +49,74 @@ def checkpoint_files(module: ModuleType) -> bool:
 
     cls._get_pretrained_state_dict = classmethod(_get_pretrained_state_dict)
     return True
+
+
+def missing_weights(module: ModuleType) -> bool:
+    """Let `Model.load` refuse weights that lack a part of the model.
+
+    A module can list patterns of the names that its weights may lack, in `authorized_missing_keys`.
+    AllenNLP cuts the beginning off the pattern in place of the name, and forgets all other missing
+    names of the model. `PretrainedTransformerEmbedder` has such a list, so a model with one loaded
+    from any weights without unknown names, and kept random ones for the rest. Can be removed when
+    AllenNLP matches the patterns with what follows the module's own name.
+    """
+    module.util = _ReadingStoredWeights(module.util)  # type: ignore[attr-defined]
+
+    @replaces(module.Model)
+    def load_state_dict(
+        original: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(self, state_dict, *args, **kwargs)
+        if isinstance(state_dict, _StoredWeights):
+            missing = [key for key in result.missing_keys if not _may_be_missing(self, key)]
+            if missing and (missing := _in_no_other_place(self, missing, state_dict)):
+                raise RuntimeError(
+                    f"Error loading state dict for {type(self).__name__}\n\t"
+                    f"Missing keys: {missing}\n\t"
+                    f"Unexpected keys: {list(result.unexpected_keys)}\n"
+                    "What is missing would stay random. Give all weights of this model, or the "
+                    "configuration that they were trained with. To begin a training with weights "
+                    'of a part, name them in an initializer of the type "pretrained".'
+                )
+        return result
+
+    return True
+
+
+class _StoredWeights(OrderedDict[str, Any]):
+    """A state dict that `Model._load` has read, the weights of a whole model."""
+
+
+class _ReadingStoredWeights:
+    """The module `allennlp.nn.util`, but `read_state_dict` marks what it returns."""
+
+    def __init__(self, util: ModuleType) -> None:
+        self._util = util
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._util, name)
+
+    def read_state_dict(self, *args: Any, **kwargs: Any) -> _StoredWeights:
+        return _StoredWeights(self._util.read_state_dict(*args, **kwargs))
+
+
+def _may_be_missing(model: Any, key: str) -> bool:
+    for name, part in model.named_modules():
+        prefix = f"{name}." if name else ""
+        patterns = getattr(type(part), "authorized_missing_keys", None) or ()
+        if key.startswith(prefix) and any(re.search(p, key[len(prefix) :]) for p in patterns):
+            return True
+    return False
+
+
+def _in_no_other_place(model: Any, missing: list[str], read: Any) -> list[str]:
+    """Return the names without those whose tensor was read under another name."""
+    own = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    tensors = {id(own[key]) for key in read if key in own}
+    return [key for key in missing if id(own.get(key)) not in tensors]
 
 
 def _found(model_name: str) -> str | None:

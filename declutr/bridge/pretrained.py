@@ -4,6 +4,8 @@ Each function takes a module right after its body ran, tests whether the repair 
 depends on a release, and returns whether it changed anything.
 """
 
+import contextlib
+import importlib
 import inspect
 import os
 from types import ModuleType
@@ -93,28 +95,6 @@ def float32_checkpoints(module: ModuleType) -> bool:
     return True
 
 
-def transformers_without_weights(module: ModuleType) -> bool:
-    """Return a transformer without pretrained weights itself, and do not cache it.
-
-    AllenNLP returns a copy and caches the original as long as the process lives, and returns it
-    also to callers that ask for the same name with weights. Can be removed when it caches only
-    transformers whose weights were loaded.
-    """
-
-    @replaces(module)
-    def get(original: Any, model_name: str, make_copy: bool, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("load_weights", True):
-            return original(model_name, make_copy, *args, **kwargs)
-        kept = module._model_cache
-        module._model_cache = {}  # type: ignore[attr-defined]
-        try:
-            return original(model_name, False, *args, **kwargs)
-        finally:
-            module._model_cache = kept  # type: ignore[attr-defined]
-
-    return True
-
-
 def _clear_marks(model: Any) -> None:
     for marked in [*model.modules(), *model.parameters(), *model.buffers()]:
         if "_is_hf_initialized" in vars(marked):
@@ -164,3 +144,67 @@ def _checkpoint_activations(model: Any) -> None:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=kwargs)
     elif hasattr(model, "gradient_checkpointing_enable"):  # a `sub_module` may have neither
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+
+
+def empty_texts(module: ModuleType) -> bool:
+    """Keep the special tokens of an empty text where the indexer has a `max_length`.
+
+    AllenNLP adds them to each piece of a text, of which an empty one has none: its token ids were
+    padding, under a mask of real tokens. Can be removed when it makes one piece of an empty text.
+    """
+
+    @replaces(module.PretrainedTransformerIndexer)
+    def _postprocess_output(original: Any, self: Any, output: Any) -> Any:
+        length = len(output["token_ids"])
+        added = self._num_added_start_tokens + self._num_added_end_tokens
+        if self._max_length is None or length == 0 or length != added:
+            return original(self, output)
+        return {**output, "segment_concat_mask": [True] * length}
+
+    return True
+
+
+def empty_beside_long(module: ModuleType) -> bool:
+    """Let the embedder put the pieces of texts together where one of the batch is empty.
+
+    AllenNLP expects every text to have a token besides the special ones. Can be removed together
+    with `empty_texts`.
+    """
+
+    @replaces(module.PretrainedTransformerEmbedder)
+    def _unfold_long_sequences(
+        original: Any, self: Any, embeddings: Any, mask: Any, batch_size: int, length: int
+    ) -> Any:
+        added = self._num_added_tokens
+        longer = mask.reshape(batch_size, -1).clone()
+        empty = longer.sum(-1) == added
+        longer[empty, added] = True
+        found = original(self, embeddings, longer.reshape(mask.shape), batch_size, length)
+        pieces = embeddings.reshape(batch_size, -1, embeddings.size(-1))
+        found[empty, :added] = pieces[empty, :added]
+        return found
+
+    return True
+
+
+def input_embeddings(module: ModuleType) -> bool:
+    """Let `find_embedding_layer` find the input embeddings of every pretrained transformer.
+
+    AllenNLP knows those of BERT, RoBERTa, ALBERT and GPT-2. Of other transformers, it returns the
+    whole embedder, so saliency was that of the last layer's outputs, and HotFlip refused them.
+    Can be removed when AllenNLP calls `get_input_embeddings`.
+    """
+
+    @replaces(module)
+    def find_embedding_layer(original: Any, model: Any) -> Any:
+        transformers = importlib.import_module("transformers")
+        found = original(model)
+        for part in found.modules():  # AllenNLP's own choice, if it knows the transformer, has none
+            if isinstance(part, transformers.PreTrainedModel):
+                with contextlib.suppress(NotImplementedError, AttributeError):  # it has none
+                    layer = part.get_input_embeddings()
+                    if isinstance(layer, module.torch.nn.Embedding):
+                        return layer
+        return found
+
+    return True

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -74,5 +75,27 @@ def batches_of_tasks(module: ModuleType) -> bool:
         whole = sum(shares.values())
         counts = {task: math.floor(share * instances / whole) for task, share in shares.items()}
         return self.scheduler.count_batches(counts)
+
+    return True
+
+
+def shuffled_tasks(module: ModuleType) -> bool:
+    """Let the loader "multitask" shuffle all instances of a task that are in memory.
+
+    AllenNLP draws from a pool of 1,024, so the first batches of an epoch came from the beginning of
+    a file. A task with `max_instances_in_memory` is shuffled in a pool of so many, if they are more
+    than 1,024. Can be removed when the loaders of the tasks shuffle.
+    """
+
+    @replaces(module)
+    def maybe_shuffle_instances(original: Any, loader: Any, shuffle: bool) -> Iterable[Any]:
+        if not shuffle:
+            return original(loader, shuffle)
+        pool = loader.max_instances_in_memory
+        if pool is not None:
+            return module.util.shuffle_iterable(loader.iter_instances(), max(pool, 1024))
+        instances = list(loader.iter_instances())
+        random.shuffle(instances)
+        return instances
 
     return True

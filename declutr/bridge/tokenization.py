@@ -1,8 +1,15 @@
-"""Methods of tokenizers that AllenNLP or programs on top of it call, and transformers 5 removed."""
+"""Repairs of tokenizers and of vocabularies that are made of them.
 
+Most restore methods that AllenNLP or programs on top of it call, and transformers 5 removed.
+"""
+
+import copy
 from collections.abc import Callable
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
+
+from declutr.bridge.repairs import replaces
 
 
 def tokenizer_methods(module: ModuleType) -> bool:
@@ -157,3 +164,39 @@ def _laid_out(tokenizer: Any, first: list[int], second: list[int] | None) -> lis
             "so the places of its special tokens cannot be told from an example."
         )
     return built
+
+
+def own_pipelines(module: ModuleType) -> bool:
+    """Give every `SpacyTokenizer` a pipeline of its own, which shares the loaded model.
+
+    With `split_on_spaces`, AllenNLP replaces the tokenizer in the pipeline that all of them share,
+    so that the others split at spaces too. Can be removed when it replaces that of a copy.
+    """
+
+    @replaces(module)
+    def get_spacy_model(original: Any, *args: Any, **kwargs: Any) -> Any:
+        return copy.copy(original(*args, **kwargs))
+
+    return True
+
+
+def numbered_as_by_the_tokenizer(module: ModuleType) -> bool:
+    """Let a vocabulary hold the tokens of a transformer in the order of their ids.
+
+    `from_pretrained_transformer_and_instances` numbers tokens in that order. The order of a fast
+    tokenizer's vocabulary is another in every process, so the numbers were as well. Can be removed
+    when AllenNLP sorts the vocabulary.
+    """
+
+    @replaces(module.Vocabulary)
+    def add_transformer_vocab(
+        original: Any, self: Any, tokenizer: Any, namespace: str = "tokens"
+    ) -> None:
+        original(self, tokenizer, namespace)
+        for tables, position_of_id in ((self._token_to_index, 1), (self._index_to_token, 0)):
+            table = tables[namespace]
+            items = sorted(table.items(), key=itemgetter(position_of_id))
+            table.clear()
+            table.update(items)
+
+    return True

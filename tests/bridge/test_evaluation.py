@@ -15,6 +15,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import TensorField
 from allennlp.models import Model
 
+from declutr.bridge import evaluation
+
 pytestmark = pytest.mark.slow
 
 
@@ -92,3 +94,42 @@ def test_several_processes_are_refused_before_training(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="the test data of the first process alone"):
             train_model(Params(settings), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_metrics_of_files_of_one_name_are_all_returned(tmp_path: Path, bare: Any) -> None:
+    train_model(Params(config(tmp_path)), str(tmp_path / "run"))
+    archive, module = tmp_path / "run" / "model.tar.gz", bare("allennlp.commands.evaluate")
+    files = {name: tmp_path / name for name in ("a/dev.txt", "b/dev.txt", "other.txt")}
+    for number, file in enumerate(files.values()):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{number} 1")
+    given = ",".join(map(str, files.values()))
+
+    def sums(given: str) -> dict[str, float]:
+        found = module.evaluate_from_archive(archive, given)
+        return {name: value for name, value in found.items() if name.endswith("sum")}
+
+    assert sums(given) == {"dev_sum": 2, "other_sum": 3}
+    assert evaluation.metrics_of_files(module)
+    assert sums(given) == {"a/dev.txt_sum": 1, "b/dev.txt_sum": 2, "other_sum": 3}
+    assert sums(str(files["other.txt"])) == {"sum": 3}
+    outputs = [tmp_path / f"{number}.json" for number in range(3)]
+    module.evaluate_from_archive(archive, given, ",".join(map(str, outputs)))
+    assert [json.loads(file.read_text())["sum"] for file in outputs] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "files, names",
+    [
+        ("a.txt,b/c.txt", ["a", "c"]),
+        ("a/dev.txt,b/dev.txt,test.txt", ["a/dev.txt", "b/dev.txt", "test"]),
+        ("dev.txt,dev.json", ["dev.txt", "dev.json"]),
+        ("a/x/dev.txt,b/x/dev.txt,dev.txt", ["a/x/dev.txt", "b/x/dev.txt", "dev.txt"]),
+        ("/a/dev.txt,/dev.txt,/a/dev.gz", ["a/dev.txt", "/dev.txt", "a/dev.gz"]),
+        ("dev.txt,dev.gz,a/dev.txt.gz", ["dev.txt", "dev.gz", "a/dev.txt.gz"]),
+        ("a/dev.txt,a/dev.txt", ["dev", "dev"]),
+        ('"a/dev.txt", {"x": "a/dev.txt"}, "1.txt"', ["dev", "1", "1.txt"]),
+    ],
+)
+def test_files_are_told_apart_by_as_little_as_it_takes(files: str, names: list[str]) -> None:
+    assert evaluation._names(files) == names

@@ -1,4 +1,4 @@
-"""Sparse gradients are rescaled as dense ones are, and scaled ones are means of batches."""
+"""Gradients are rescaled if sparse, too, are means of batches, and are limited in a search."""
 
 import importlib
 import shutil
@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from allennlp.data import Instance, Vocabulary
+from allennlp.data.data_loaders import SimpleDataLoader
+from allennlp.data.fields import TensorField
+from allennlp.models import Model
+from allennlp.training import GradientDescentTrainer
 
 from declutr.bridge import gradients
 
@@ -119,3 +124,43 @@ def test_mixed_precision_divides_by_the_batches_of_a_step(
     assert gradient() == 4
     assert gradients.means_of_batches(module)
     assert gradient() == 4 / batches
+
+
+class Steep(Model):
+    """A model of two weights whose gradients are 3 and 4 times a hundred."""
+
+    def __init__(self) -> None:
+        super().__init__(Vocabulary())
+        self.weights = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return {"loss": (self.weights * torch.tensor([300.0, 400.0]) * x.mean()).sum()}
+
+
+@pytest.mark.parametrize(
+    "limits, step",
+    [
+        ({"grad_clipping": 0.5}, [0.5, 0.5]),
+        ({"grad_clipping": 3.5, "grad_norm": 5.0}, [3.0, 3.5]),
+        ({"grad_norm": 5.0}, [3.0, 4.0]),
+        ({}, [300.0, 400.0]),
+    ],
+)
+def test_the_search_for_a_rate_limits_gradients_as_training_does(
+    limits: dict[str, float], step: list[float], bare: Any
+) -> None:
+    module = bare("allennlp.commands.find_learning_rate")
+
+    def moved() -> list[float]:
+        """Return the step of each weight at a rate of 1."""
+        model, rows = Steep(), [Instance({"x": TensorField(torch.ones(1))}) for _ in range(4)]
+        loader = SimpleDataLoader(rows, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        trainer = GradientDescentTrainer(model, optimizer, loader, cuda_device=-1, **limits)
+        rates, _ = module.search_learning_rate(trainer, 1e-3, 1e-2, num_batches=11)
+        assert "rescale_gradients" not in vars(trainer)
+        return (-model.weights / sum(rates)).tolist()
+
+    assert (moved() == pytest.approx(step)) is ("grad_clipping" not in limits)
+    assert gradients.limited_in_search(module)
+    assert moved() == pytest.approx(step)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
-from scipy.stats import spearmanr
+from allennlp.data import Vocabulary
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import roc_auc_score
 
 from declutr.bridge import metrics
@@ -112,3 +113,68 @@ def test_chosen_classes_keep_their_names(names: dict[int, str] | None, bare: Any
     assert scores() == ({"O-fscore": 0, "PER-fscore": 1} if names else POSITIONS)
     assert metrics.names_of_classes(module)
     assert scores() == ({"LOC-fscore": 0, "PER-fscore": 1} if names else POSITIONS)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_a_correlation_does_not_depend_on_the_scale(scale: float, bare: Any) -> None:
+    module = bare(f"{METRICS}.pearson_correlation")
+    first = torch.rand(3, 50, generator=torch.Generator().manual_seed(0)) * scale
+    second = first + torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) * scale
+    expected = pearsonr(first.flatten(), second.flatten())[0]
+
+    def correlation(predictions: torch.Tensor) -> float:
+        metric = module.PearsonCorrelation()
+        for batch in zip(predictions, second, strict=True):
+            metric(*batch)
+        kept = metric.get_metric()
+        assert metric.get_metric(reset=True) == kept
+        assert metric._labels_variance._total_count == 0
+        return kept
+
+    if scale == 1e-3:
+        assert correlation(first) == 0
+    assert metrics.small_numbers(module)
+    assert correlation(first) == pytest.approx(expected, abs=1e-4)
+    for constant in (0.0, 0.1 * scale, -7.7 * scale):
+        assert correlation(torch.full((3, 50), constant)) == 0
+
+
+def test_a_correlation_of_several_processes_is_refused(bare: Any, monkeypatch: Any) -> None:
+    module = bare(f"{METRICS}.pearson_correlation")
+    assert metrics.small_numbers(module)
+    monkeypatch.setattr(module, "is_distributed", lambda: True)
+    with pytest.raises(RuntimeError, match="not supported"):
+        module.PearsonCorrelation().get_metric()
+
+
+def test_a_continued_span_is_joined_with_its_own_label_alone(bare: Any) -> None:
+    module = bare(f"{METRICS}.span_based_f1_measure")
+    labels = ("ARG1", "C-ARG1", "R-ARG1", "ARG10", "V")
+    vocab = Vocabulary()
+    tags = ["O", *(f"{place}-{label}" for label in labels for place in "BI")]
+    vocab.add_tokens_to_namespace(tags, "tags")
+    words = [
+        "B-ARG1",
+        "I-ARG1",
+        "O",
+        "B-R-ARG1",
+        "B-V",
+        "B-ARG10",
+        "I-ARG10",
+        "B-C-ARG1",
+        "I-C-ARG1",
+    ]
+    gold = torch.tensor([[vocab.get_token_index(word, "tags") for word in words]])
+
+    def scores() -> dict[str, float]:
+        metric = module.SpanBasedF1Measure(vocab)
+        metric(torch.nn.functional.one_hot(gold, len(tags)).float(), gold)
+        found = metric.get_metric()
+        return {name[11:]: round(f1) for name, f1 in found.items() if name.startswith("f1-")}
+
+    assert scores().keys() == {"ARG1", "V", "overall"}
+    assert metrics.continued_spans(module)
+    assert scores() == dict.fromkeys(("ARG1", "R-ARG1", "ARG10", "V", "overall"), 1)
+    spans = [("ARG1", (0, 1)), ("C-ARG1", (7, 8)), ("R-ARG1", (3, 3)), ("C-ARG2", (5, 6))]
+    joined = module.SpanBasedF1Measure._handle_continued_spans(spans)
+    assert sorted(joined) == [("ARG1", (0, 8)), ("ARG2", (5, 6)), ("R-ARG1", (3, 3))]

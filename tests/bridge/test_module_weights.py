@@ -1,13 +1,19 @@
-"""AllenNLP's transformer modules read the checkpoints that are written today."""
+"""Transformer modules read the checkpoints that are written today, and models all their weights."""
 
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from allennlp.common import Params
+from allennlp.data import Vocabulary
+from allennlp.models import load_archive
+from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from allennlp.modules.transformer import T5, TransformerEmbeddings, TransformerStack
+from allennlp.nn import util as nn_util
 from safetensors.torch import load_file
 
 from declutr.bridge import module_weights
@@ -109,3 +115,105 @@ def test_names_of_the_hub_are_found_in_its_cache(
             monkeypatch.setattr(f"{module}.{name}", str(tmp_path), raising=False)
     state = TransformerStack._get_pretrained_state_dict("someone/tiny")
     assert "layer.1.attention.self.query.weight" in state
+
+
+class Classifier(torch.nn.Module):
+    """A pretrained transformer with a head, to be a Model together with AllenNLP's base class."""
+
+    def __init__(self, vocab: Vocabulary, model_name: str, tied: bool = False) -> None:
+        super().__init__(vocab)  # type: ignore[call-arg]
+        self.embedder = PretrainedTransformerEmbedder(model_name)
+        self.embedder.register_buffer("position_ids", torch.arange(3))
+        self.head = torch.nn.Linear(16, 2)
+        if tied:
+            words = self.embedder.transformer_model.get_input_embeddings()
+            self.head = torch.nn.Linear(*words.weight.shape[::-1])
+            self.head.weight = words.weight
+        self.head.register_buffer("position_ids", torch.arange(3))
+
+
+@pytest.fixture
+def stored(bert: str, tmp_path: Path) -> Any:
+    """Return a function that stores changed weights of a model, and loads them by a module."""
+    Vocabulary().save_to_files(str(tmp_path / "vocabulary"))
+
+    def load(module: Any, change: Any, **options: Any) -> bool:
+        """Return whether all weights were loaded."""
+        cls = type("Classifier", (Classifier, module.Model), {"__init__": Classifier.__init__})
+        module.Model.register("classifier_of_tests", exist_ok=True)(cls)
+        weights = cls(Vocabulary(), bert, **options).state_dict()
+        torch.nn.init.normal_(weights["head.weight"])
+        kept = {name: value.clone() for name, value in weights.items()}
+        change(weights)
+        torch.save(weights, tmp_path / "best.th")
+        settings = {"type": "classifier_of_tests", "model_name": bert, **options}
+        model = module.Model.load(Params({"model": settings}), str(tmp_path))
+        return all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+
+    return load
+
+
+def repaired(bare: Any) -> Any:
+    module = bare("allennlp.models.model")
+    assert module_weights.missing_weights(module)
+    return module
+
+
+def test_weights_without_a_part_of_the_model_are_refused(stored: Any, bare: Any) -> None:
+    def without_head(weights: Any) -> None:
+        del weights["head.weight"]
+
+    assert not stored(bare("allennlp.models.model"), without_head)  # it is random
+    module = repaired(bare)
+    with pytest.raises(
+        RuntimeError,
+        match=r"Missing keys: \['head.weight'\]\n.*\nWhat is missing would stay random",
+    ):
+        stored(module, without_head)
+    assert stored(module, lambda weights: None)
+    with pytest.raises(RuntimeError, match=r"Missing keys: \[\]\n\tUnexpected keys: \['other'\]$"):
+        stored(module, lambda weights: weights.update(other=torch.ones(1)))
+
+
+def test_parts_that_may_be_missing_are_those_of_their_module(stored: Any, bare: Any) -> None:
+    module = repaired(bare)
+    assert stored(module, lambda weights: weights.pop("embedder.position_ids"))
+    with pytest.raises(RuntimeError, match=r"Missing keys: \['head.position_ids'\]"):
+        stored(module, lambda weights: weights.pop("head.position_ids"))
+
+
+@pytest.mark.parametrize("under_both_names", [True, False])
+def test_a_tied_head_is_there_with_what_it_is_tied_to(
+    under_both_names: bool, stored: Any, bare: Any
+) -> None:
+    def change(weights: Any) -> None:
+        if not under_both_names:
+            del weights["head.weight"]
+
+    assert stored(repaired(bare), change, tied=True)
+
+
+def test_the_functions_of_nn_util_are_those_of_now(bare: Any, monkeypatch: Any) -> None:
+    module = repaired(bare)
+    monkeypatch.setattr(nn_util, "get_device_of", lambda tensor: 7)
+    assert module.util.get_device_of(torch.ones(1)) == 7
+
+
+@pytest.mark.slow
+def test_archives_of_this_package_are_whole(trained: Path, tmp_path: Path) -> None:
+    """One of the small run of both objectives, whose masked language model has a tied head."""
+    with tarfile.open(trained / "model.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (file,) = tmp_path.glob("*.th")
+    weights = torch.load(file)
+    (tied,) = (name for name in weights if name.endswith("lm_head.decoder.weight"))
+    del weights[tied]
+    torch.save(weights, file)
+    words = load_archive(tmp_path).model.state_dict()[tied]
+    (name,) = (name for name in weights if name.endswith("word_embeddings.weight"))
+    assert torch.equal(words, weights[name])
+    for name in ("lm_head.dense.bias", "_feedforward._linear_layers.0.weight"):
+        (found,) = (key for key in weights if key.endswith(name))
+        torch.save({key: value for key, value in weights.items() if key != found}, file)
+        with pytest.raises(RuntimeError, match=rf"Missing keys: \['{found}'\]"):
+            load_archive(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from allennlp.common import Params, cached_transformers
-from allennlp.data import Instance, TokenIndexer, Vocabulary
+from allennlp.data import Batch, Instance, TokenIndexer, Vocabulary
 from allennlp.data.data_loaders.data_collator import DataCollator
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
@@ -23,18 +23,6 @@ from tests.hostile_archives import with_json, with_remote_code
 from .conftest import TEXTS
 
 IS_5 = int(transformers.__version__.split(".")[0]) >= 5
-
-
-def test_transformers_without_weights_are_not_cached(bert: str) -> None:
-    def weights(**settings: Any) -> torch.Tensor:
-        return cached_transformers.get(bert, True, **settings).get_input_embeddings().weight
-
-    cached_transformers._clear_caches()
-    drawn = weights(load_weights=False)
-    loaded = transformers.AutoModel.from_pretrained(bert, dtype=torch.float32)
-    assert torch.equal(weights(), loaded.get_input_embeddings().weight)
-    assert not torch.equal(weights(load_weights=False), drawn)
-    assert len(cached_transformers._model_cache) == 1
 
 
 def test_the_argument_add_special_tokens_is_dropped(bert: str, bare: Any) -> None:
@@ -162,3 +150,32 @@ def test_remote_code_is_refused_without_a_question(
         str(place), False, load_weights=load_weights, trust_remote_code=True
     )
     assert type(model).__name__ == "Model" and (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize("max_length", [4, 8])
+def test_empty_texts_keep_their_special_tokens(max_length: int, bert: str, bare: Any) -> None:
+    """Beside a long text, which is cut into pieces, too."""
+    indexing = bare("allennlp.data.token_indexers.pretrained_transformer_indexer")
+    embedding = bare("allennlp.modules.token_embedders.pretrained_transformer_embedder")
+    tokenizer = PretrainedTransformerTokenizer(bert)
+
+    def embedded(texts: list[str], length: int | None) -> torch.Tensor:
+        indexer = indexing.PretrainedTransformerIndexer(bert, max_length=length)
+        fields = [TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in texts]
+        batch = Batch([Instance({"text": field}) for field in fields])
+        batch.index_instances(Vocabulary())
+        embedder = embedding.PretrainedTransformerEmbedder(bert, max_length=length).eval()
+        return embedder(**batch.as_tensor_dict()["text"]["tokens"])
+
+    expected = embedded([""], None)
+    assert not torch.allclose(embedded(["she", ""], max_length)[1, :2], expected, atol=1e-4)
+    assert pretrained.empty_texts(indexing)
+    with pytest.raises(AssertionError):
+        embedded([TEXTS[0], ""], max_length)
+    assert pretrained.empty_beside_long(embedding)
+    for others in ([], ["she"], [TEXTS[0]], [TEXTS[0], "", TEXTS[1]]):
+        whole = embedded([*others, ""], max_length)
+        torch.testing.assert_close(whole[-1:, :2], expected)
+        for row, text in enumerate(others):
+            alone = embedded([text], max_length)[0]
+            torch.testing.assert_close(whole[row, : len(alone)], alone)

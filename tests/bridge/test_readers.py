@@ -1,7 +1,9 @@
 """Several processes and data workers together read every row once, and loaders know how many."""
 
 import json
+import random
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,30 @@ def test_the_length_of_several_tasks_is_that_of_an_epoch(
     assert length == batches
     length, batches = lengths()
     assert length == batches
+
+
+@pytest.mark.parametrize("in_memory", [None, 2000, 500])
+def test_a_task_is_shuffled_as_a_whole(in_memory: int | None, tmp_path: Path, bare: Any) -> None:
+    """Batches of 100 of 3,000 rows: the first of AllenNLP's are of the first 1,100 or so."""
+    random.seed(0)
+    module = bare("allennlp.data.data_loaders.multitask_data_loader")
+    rows = (json.dumps({"text": str(row), "label": "x"}) + "\n" for row in range(3000))
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    reader = MultiTaskDatasetReader({"task": texts()})
+    limits = {} if in_memory is None else {"max_instances_in_memory": {"task": in_memory}}
+    paths = {"task": str(tmp_path / "rows.jsonl")}
+
+    def batches(shuffle: bool = True) -> list[list[int]]:
+        scheduler = RoundRobinScheduler(100)
+        loader = module.MultiTaskDataLoader(reader, paths, scheduler, shuffle=shuffle, **limits)
+        epoch = loader.scheduler.batch_instances(loader._get_instances_for_epoch())
+        return [[int(row["tokens"].tokens[0].text) for row in batch] for batch in epoch]
+
+    plain = batches()
+    assert max(plain[0]) < 1124 and sorted(chain(*plain)) == list(range(3000))
+    assert readers.shuffled_tasks(module)
+    first, *others = batches()
+    assert sorted(chain(first, *others)) == list(range(3000))
+    pool = {None: 3000, 2000: 2000, 500: 1024}[in_memory]
+    assert pool * 0.9 < max(first) < pool + 100
+    assert list(chain(*batches(shuffle=False))) == list(range(3000))

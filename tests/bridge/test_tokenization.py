@@ -1,8 +1,13 @@
-"""Methods of tokenizers that transformers 5 removed work as they did, for every family."""
+"""Methods of tokenizers that transformers 5 removed work as they did, for every family.
+
+Also, spaCy's tokenizers leave each other alone, and vocabularies have the order of tokenizers.
+"""
 
 import importlib
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,3 +271,65 @@ def test_ids_are_prepared_as_by_earlier_releases(bert_tokenizer: Any) -> None:
     }
     as_tensors = prepare([5], return_tensors="pt", prepend_batch_axis=True)
     assert as_tensors["input_ids"].tolist() == [[cls, 5, sep]]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> str:
+    """Return the folder of a spaCy pipeline that tags two words."""
+    spacy = pytest.importorskip("spacy")
+    language = spacy.blank("en")
+    patterns = [[{"LOWER": "cats"}], [{"LOWER": "don't"}]]
+    tags = ({"TAG": "NNS", "POS": "NOUN"}, {"TAG": "VB", "POS": "VERB"})
+    language.add_pipe("attribute_ruler").add_patterns(
+        [{"patterns": [p], "attrs": attrs} for p, attrs in zip(patterns, tags, strict=True)]
+    )
+    language.to_disk(tmp_path / "pipeline")
+    return str(tmp_path / "pipeline")
+
+
+SPACY = "allennlp.data.tokenizers.spacy_tokenizer"
+
+
+def test_tokenizers_of_one_pipeline_split_as_each_is_told(pipeline: str, bare: Any) -> None:
+    def split(module: Any, folder: str) -> list[list[str]]:
+        tokenizers = [module.SpacyTokenizer(folder)]
+        tokenizers += [module.SpacyTokenizer(folder, split_on_spaces=True)]
+        tokenizers += [module.SpacyTokenizer(folder)]
+        return [[t.text for t in each.tokenize("Cats don't.")] for each in tokenizers]
+
+    by_spaces, by_rules = ["Cats", "don't."], ["Cats", "do", "n't", "."]
+    module = bare(SPACY)
+    assert split(module, shutil.copytree(pipeline, f"{pipeline} 2")) == [by_spaces] * 3
+    assert tokenization.own_pipelines(module)
+    assert split(module, pipeline) == [by_rules, by_spaces, by_rules]
+    one, other = module.SpacyTokenizer(pipeline), module.SpacyTokenizer(pipeline)
+    assert one.spacy.vocab is other.spacy.vocab  # the model is loaded once
+
+
+@pytest.mark.slow
+def test_a_pipeline_of_its_own_tags_and_reads_batches(pipeline: str) -> None:
+    tokenizer = importlib.import_module(SPACY).SpacyTokenizer(pipeline, split_on_spaces=True)
+    importlib.import_module(SPACY).SpacyTokenizer(pipeline)
+    expected = [[("cats", "NOUN"), ("don't", "VERB")], [("a", ""), ("cats.", "")]]
+    for batch in (tokenizer.batch_tokenize, lambda texts: map(tokenizer.tokenize, texts)):
+        found = [[(t.text, t.pos_) for t in row] for row in batch(["cats don't", "a cats."])]
+        assert found == expected
+
+
+def test_a_vocabulary_numbers_tokens_by_their_ids(bert: str, bare: Any) -> None:
+    """The order of a tokenizer's vocabulary is another in every process."""
+    module = bare("allennlp.data.vocabulary")
+    tokenizer = cached_transformers.get_tokenizer(bert)
+    by_id = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+
+    def numbered() -> list[str]:
+        vocab = module.Vocabulary.from_pretrained_transformer_and_instances([], {"tags": bert})
+        return list(vocab.get_token_to_index_vocabulary("tags"))
+
+    assert sorted(numbered()) == sorted(by_id) and numbered() != by_id
+    assert tokenization.numbered_as_by_the_tokenizer(module)
+    assert numbered() == by_id
+    vocab = module.Vocabulary()
+    held = vocab.get_index_to_token_vocabulary("tags")
+    vocab.add_transformer_vocab(tokenizer, "tags")
+    assert list(held.items()) == list(enumerate(by_id))

@@ -1,0 +1,107 @@
+"""Data workers draw other random numbers in each epoch and for each row, and miss no row."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.fields import TensorField
+
+pytestmark = pytest.mark.slow
+
+NAME = "allennlp.data.data_loaders.multiprocess_data_loader"
+Rows = list[list[float]]
+
+
+class Drawing(DatasetReader):
+    """A reader that draws a number of each kind for each row, and shares rows if it is told to."""
+
+    def __init__(self, shares: bool) -> None:
+        sharding = {"manual_multiprocess_sharding": shares, "manual_distributed_sharding": shares}
+        super().__init__(**sharding)
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        rows = range(6)
+        for row in self.shard_iterable(rows) if self.manual_multiprocess_sharding else rows:
+            numbers = [row, random.random(), np.random.rand(), torch.rand(()).item()]
+            yield Instance({"x": TensorField(torch.tensor(numbers, dtype=torch.float64))})
+
+
+class Shuffling(DatasetReader):
+    """A reader that draws the order of rows in each of three files."""
+
+    def __init__(self, shares: bool) -> None:
+        sharding = {"manual_multiprocess_sharding": shares, "manual_distributed_sharding": shares}
+        super().__init__(**sharding)
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        for file in range(3):
+            rows = [10 * file + row for row in range(7)]
+            random.shuffle(rows)
+            for row in self.shard_iterable(rows) if self.manual_multiprocess_sharding else rows:
+                yield Instance({"x": TensorField(torch.tensor([row, random.random()]))})
+
+
+def epochs(
+    reader: DatasetReader, cls: Any = MultiProcessDataLoader, count: int = 2, start: str = "fork"
+) -> list[Rows]:
+    """Return the rows of each epoch of a loader with two workers, by their number."""
+    torch.manual_seed(1)
+    options = {"num_workers": 2, "max_instances_in_memory": 2, "start_method": start, "quiet": True}
+    loader = cls(reader, "", batch_size=1, **options)
+    loader.index_with(Vocabulary())
+    return [sorted(batch["x"][0].tolist() for batch in loader) for _ in range(count)]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_numbers_differ_by_epoch_and_row_and_come_again(shares: bool, bare: Any) -> None:
+    plain = bare(NAME).MultiProcessDataLoader
+    first, second = ([row[2:] for row in rows] for rows in epochs(Drawing(shares), plain))
+    assert first == second  # of numpy and torch; Python seeds `random` in each forked process
+    assert (first[0] == first[1]) is shares  # those of the two workers
+
+    random.seed(0)
+    np.random.seed(0)
+    found = epochs(Drawing(shares))
+    assert [row[0] for row in found[0]] == [row[0] for row in found[1]] == list(range(6))
+    drawn = [number for rows in found for row in rows for number in row[1:]]
+    assert len(set(drawn)) == len(drawn) == 2 * 6 * 3
+    assert epochs(Drawing(shares)) == found  # though other numbers were drawn in between
+
+
+def test_numbers_of_the_run_stay_as_they_are() -> None:
+    """What a resumed run draws must not depend on how often workers were started in it."""
+    torch.manual_seed(1)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    epochs(Drawing(True))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_an_order_of_rows_is_the_same_in_all_workers(shares: bool, bare: Any) -> None:
+    numbers = [10 * file + row for file in range(3) for row in range(7)]
+
+    def read(cls: Any) -> list[list[float]]:
+        return [[row[0] for row in rows] for rows in epochs(Shuffling(shares), cls, count=3)]
+
+    assert read(bare(NAME).MultiProcessDataLoader) != [numbers] * 3  # rows are missing
+    assert read(MultiProcessDataLoader) == [numbers] * 3
+
+
+def test_spawned_workers_draw_what_forked_ones_draw() -> None:
+    expected = epochs(Drawing(True), count=1)
+    assert epochs(Drawing(True), count=1, start="spawn") == expected
+
+
+def test_instances_that_are_kept_are_drawn_once() -> None:
+    torch.manual_seed(1)
+    loader = MultiProcessDataLoader(Drawing(True), "", batch_size=6, num_workers=2, quiet=True)
+    loader.index_with(Vocabulary())
+    (first,), (second,) = list(loader), list(loader)
+    assert torch.equal(first["x"], second["x"])
+    assert len(set(first["x"][:, 1:].flatten().tolist())) == 18
