@@ -4,8 +4,6 @@ Each function takes a module right after its body ran, tests whether the repair 
 depends on a release, and returns whether it changed anything.
 """
 
-import contextlib
-import importlib
 import inspect
 import os
 from types import ModuleType
@@ -182,29 +180,6 @@ def empty_beside_long(module: ModuleType) -> bool:
         found = original(self, embeddings, longer.reshape(mask.shape), batch_size, length)
         pieces = embeddings.reshape(batch_size, -1, embeddings.size(-1))
         found[empty, :added] = pieces[empty, :added]
-        return found
-
-    return True
-
-
-def input_embeddings(module: ModuleType) -> bool:
-    """Let `find_embedding_layer` find the input embeddings of every pretrained transformer.
-
-    AllenNLP knows those of BERT, RoBERTa, ALBERT and GPT-2. Of other transformers, it returns the
-    whole embedder, so saliency was that of the last layer's outputs, and HotFlip refused them.
-    Can be removed when AllenNLP calls `get_input_embeddings`.
-    """
-
-    @replaces(module)
-    def find_embedding_layer(original: Any, model: Any) -> Any:
-        transformers = importlib.import_module("transformers")
-        found = original(model)
-        for part in found.modules():  # AllenNLP's own choice, if it knows the transformer, has none
-            if isinstance(part, transformers.PreTrainedModel):
-                with contextlib.suppress(NotImplementedError, AttributeError):  # it has none
-                    layer = part.get_input_embeddings()
-                    if isinstance(layer, module.torch.nn.Embedding):
-                        return layer
         return found
 
     return True

@@ -1,8 +1,6 @@
-"""Repairs of how AllenNLP's readers share data between processes, and of how loaders count them."""
+"""Repairs of how AllenNLP's readers share data between processes."""
 
 import itertools
-import math
-import random
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -54,48 +52,5 @@ def shares_of_parts(module: ModuleType) -> bool:
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         self.manual_distributed_sharding = self.manual_multiprocess_sharding = True
-
-    return True
-
-
-def batches_of_tasks(module: ModuleType) -> bool:
-    """Let the length of the loader "multitask" be the number of its batches in an epoch.
-
-    With `instances_per_epoch`, AllenNLP counts that many instances for every task, and not for all
-    together. So with three tasks, a schedule came to a third of its steps. Can be removed when
-    `__len__` counts the instances that the sampler gives to each task.
-    """
-
-    @replaces(module.MultiTaskDataLoader)
-    def __len__(original: Any, self: Any) -> int:
-        instances = self._instances_per_epoch
-        if instances is None:
-            return original(self)
-        shares = self.sampler.get_task_proportions(self._loaders)
-        whole = sum(shares.values())
-        counts = {task: math.floor(share * instances / whole) for task, share in shares.items()}
-        return self.scheduler.count_batches(counts)
-
-    return True
-
-
-def shuffled_tasks(module: ModuleType) -> bool:
-    """Let the loader "multitask" shuffle all instances of a task that are in memory.
-
-    AllenNLP draws from a pool of 1,024, so the first batches of an epoch came from the beginning of
-    a file. A task with `max_instances_in_memory` is shuffled in a pool of so many, if they are more
-    than 1,024. Can be removed when the loaders of the tasks shuffle.
-    """
-
-    @replaces(module)
-    def maybe_shuffle_instances(original: Any, loader: Any, shuffle: bool) -> Iterable[Any]:
-        if not shuffle:
-            return original(loader, shuffle)
-        pool = loader.max_instances_in_memory
-        if pool is not None:
-            return module.util.shuffle_iterable(loader.iter_instances(), max(pool, 1024))
-        instances = list(loader.iter_instances())
-        random.shuffle(instances)
-        return instances
 
     return True

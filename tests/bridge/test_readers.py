@@ -1,22 +1,14 @@
 """Several processes and data workers together read every row once, and loaders know how many."""
 
 import json
-import random
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from allennlp.data import DatasetReader, Vocabulary
-from allennlp.data.data_loaders.multitask_epoch_sampler import WeightedSampler
-from allennlp.data.data_loaders.multitask_scheduler import (
-    HomogeneousRoundRobinScheduler,
-    RoundRobinScheduler,
-)
+from allennlp.data import DatasetReader
 from allennlp.data.dataset_readers import (
     InterleavingDatasetReader,
-    MultiTaskDatasetReader,
     ShardedDatasetReader,
     TextClassificationJsonReader,
     dataset_reader,
@@ -134,54 +126,3 @@ def test_without_the_switches_rows_are_missing_or_repeated(files: Path, bare: An
         assert worker_rows() == ["0.0", "0.4"]
     assert readers.shares_of_parts(module)
     assert worker_rows() == ["0.0", "0.2", "0.4", "0.6"]
-
-
-@pytest.mark.parametrize("scheduler", [RoundRobinScheduler, HomogeneousRoundRobinScheduler])
-def test_the_length_of_several_tasks_is_that_of_an_epoch(
-    scheduler: Any, files: Path, bare: Any
-) -> None:
-    module = bare("allennlp.data.data_loaders.multitask_data_loader")
-    paths = {str(shard): str(files / f"{shard}.jsonl") for shard in range(3)}
-
-    def lengths(**options: Any) -> tuple[int, int]:
-        reader = MultiTaskDatasetReader({task: texts() for task in paths})
-        loader = module.MultiTaskDataLoader(reader, paths, scheduler(3), **options)
-        loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
-        return len(loader), sum(1 for _ in loader)
-
-    weights = {"0": 1, "1": 2, "2": 3}
-    given = {"sampler": WeightedSampler(weights), "instances_per_epoch": 13}
-    length, batches = lengths(**given)
-    assert length > batches
-    assert readers.batches_of_tasks(module)
-    length, batches = lengths(**given)
-    assert length == batches
-    length, batches = lengths()
-    assert length == batches
-
-
-@pytest.mark.parametrize("in_memory", [None, 2000, 500])
-def test_a_task_is_shuffled_as_a_whole(in_memory: int | None, tmp_path: Path, bare: Any) -> None:
-    """Batches of 100 of 3,000 rows: the first of AllenNLP's are of the first 1,100 or so."""
-    random.seed(0)
-    module = bare("allennlp.data.data_loaders.multitask_data_loader")
-    rows = (json.dumps({"text": str(row), "label": "x"}) + "\n" for row in range(3000))
-    (tmp_path / "rows.jsonl").write_text("".join(rows))
-    reader = MultiTaskDatasetReader({"task": texts()})
-    limits = {} if in_memory is None else {"max_instances_in_memory": {"task": in_memory}}
-    paths = {"task": str(tmp_path / "rows.jsonl")}
-
-    def batches(shuffle: bool = True) -> list[list[int]]:
-        scheduler = RoundRobinScheduler(100)
-        loader = module.MultiTaskDataLoader(reader, paths, scheduler, shuffle=shuffle, **limits)
-        epoch = loader.scheduler.batch_instances(loader._get_instances_for_epoch())
-        return [[int(row["tokens"].tokens[0].text) for row in batch] for batch in epoch]
-
-    plain = batches()
-    assert max(plain[0]) < 1124 and sorted(chain(*plain)) == list(range(3000))
-    assert readers.shuffled_tasks(module)
-    first, *others = batches()
-    assert sorted(chain(first, *others)) == list(range(3000))
-    pool = {None: 3000, 2000: 2000, 500: 1024}[in_memory]
-    assert pool * 0.9 < max(first) < pool + 100
-    assert list(chain(*batches(shuffle=False))) == list(range(3000))

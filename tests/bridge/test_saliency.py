@@ -1,4 +1,4 @@
-"""Predictions of several tasks stay in order, and explanations look at the input."""
+"""Explanations of predictions look at the input."""
 
 import shutil
 from pathlib import Path
@@ -7,63 +7,20 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from allennlp.data import DatasetReader, Instance, Vocabulary
-from allennlp.data.dataset_readers import MultiTaskDatasetReader, TextClassificationJsonReader
-from allennlp.data.fields import MetadataField, TensorField
+from allennlp.data import Vocabulary
+from allennlp.data.dataset_readers import TextClassificationJsonReader
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.interpret.attackers import Hotflip
 from allennlp.models import BasicClassifier
-from allennlp.models.heads import Head
-from allennlp.models.multitask import MultiTaskModel
-from allennlp.modules.backbones import Backbone
 from allennlp.modules.seq2vec_encoders import ClsPooler
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from allennlp.predictors import TextClassifierPredictor
 
-from declutr.bridge import predictors, pretrained
+from declutr.bridge import saliency
 
 from .conftest import TEXTS
-
-
-class Numbers(Backbone):
-    def __init__(self) -> None:
-        super().__init__()
-        self.unused = torch.nn.Parameter(torch.ones(1))  # the predictor asks for its device
-
-    def forward(self, number: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        return {"same": number}
-
-
-class Doubled(Head):
-    def forward(self, same: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        return {"twice": 2 * same}
-
-
-class OneNumber(DatasetReader):
-    def text_to_instance(self, task: str, number: float) -> Instance:  # type: ignore[override]
-        fields = {"task": MetadataField(task), "number": TensorField(torch.tensor(number))}
-        return Instance(fields)
-
-
-def test_predictions_of_several_tasks_have_the_order_of_instances(bare: Any) -> None:
-    vocab, reader = Vocabulary(), OneNumber()
-    model = MultiTaskModel(vocab, Numbers(), {"a": Doubled(vocab), "b": Doubled(vocab)})
-    instances = [reader.text_to_instance(task, n) for n, task in enumerate("abbaab")]
-    module = bare("allennlp.predictors.multitask")
-
-    def predictions() -> list[float]:
-        readers = MultiTaskDatasetReader({"a": OneNumber(), "b": OneNumber()})
-        found = module.MultiTaskPredictor(model, readers).predict_batch_instance(instances)
-        return [row.get("a_twice", row.get("b_twice")) for row in found]
-
-    assert predictions() == [0, 6, 8, 2, 4, 10]
-    assert predictors.order_of_instances(module)
-    assert predictions() == [0, 2, 4, 6, 8, 10]
-    instances = []
-    assert predictions() == []
-
 
 SIZE = {"vocab_size": 150, "max_position_embeddings": 64}
 DEEP = {**SIZE, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -117,18 +74,18 @@ def test_saliency_is_that_of_the_input(
     assert last.shape != inputs.shape or not torch.allclose(last, inputs.grad, atol=1e-6)
     with pytest.raises(RuntimeError, match="Unsupported token indexer"):
         Hotflip(classifier, "tags").initialize()
-    assert pretrained.input_embeddings(module)
+    assert saliency.input_embeddings(module)
     torch.testing.assert_close(gradients(), inputs.grad)
 
     simple = bare("allennlp.interpret.saliency_interpreters.simple_gradient")
 
-    def saliency() -> torch.Tensor:
+    def found_shares() -> torch.Tensor:
         found = simple.SimpleGradient(classifier).saliency_interpret_from_json(text)
         return torch.tensor(found["instance_1"]["grad_input_1"])
 
-    assert not torch.allclose(saliency(), shares / shares.sum(), rtol=0.1, atol=0)
-    assert predictors.products_with_inputs(simple)
-    torch.testing.assert_close(saliency(), shares / shares.sum())
+    assert not torch.allclose(found_shares(), shares / shares.sum(), rtol=0.1, atol=0)
+    assert saliency.products_with_inputs(simple)
+    torch.testing.assert_close(found_shares(), shares / shares.sum())
     flipped = Hotflip(classifier, "tags").attack_from_json(text)
     assert flipped["final"][0] != flipped["original"]
 
@@ -136,7 +93,7 @@ def test_saliency_is_that_of_the_input(
 def test_embeddings_that_allennlp_finds_stay(bert: str, bare: Any) -> None:
     embedder = PretrainedTransformerEmbedder(bert)
     module = bare("allennlp.nn.util")
-    assert pretrained.input_embeddings(module)
+    assert saliency.input_embeddings(module)
     words = embedder.transformer_model.get_input_embeddings()
     assert module.find_embedding_layer(BasicTextFieldEmbedder({"tokens": embedder})) is words
     with pytest.raises(RuntimeError, match="No embedding module found"):
