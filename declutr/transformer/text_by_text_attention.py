@@ -66,9 +66,10 @@ def _attention(
     with torch.autocast("cpu", enabled=False):
         for run in runs(cu_seqlens):
             if dropout is None and run.suits_torch(query.dtype):
-                for part, rows in run.with_full_rows(query.size(2)):
-                    mask = None if rows == part.length else _beyond(part.length, rows, sums.dtype)
-                    read = part.texts(key, rows), part.texts(value, rows)
+                rows = run.full_rows()
+                mask = None if rows == run.length else _beyond(run.length, rows, sums.dtype)
+                for part in run.parts(rows, query.size(2)):
+                    read = part.texts_with(key, rows), part.texts_with(value, rows)
                     found = _flash(part.texts(query), *read, attn_mask=mask, scale=scale)
                     if part.number * part.length == query.size(2):  # all texts: no copy
                         attended, sums = (each.transpose(1, 2).flatten(0, 1) for each in found)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from declutr.system.processors import instructions
 
@@ -75,30 +76,40 @@ class Run(NamedTuple):
         long = _LONG if self.number == 1 else _LONG_TOGETHER
         return dtype.itemsize > 2 and not _SHORT < self.length < long
 
-    def with_full_rows(self, tokens: int) -> Iterator[tuple["Run", int]]:
-        """Yield parts of the run, each with the number of keys to read for each of its texts.
+    def full_rows(self) -> int:
+        """Return how many keys to read for each text; those beyond its end are to be masked."""
+        left = self.length % _LANES
+        return self.length if left < max(1, _LEAST_LEFT) else self.length + _LANES - left
 
-        Keys beyond the end of a text are those of later texts. The last ones of all T `tokens` have
-        none behind them.
+    def parts(self, rows: int, tokens: int) -> Iterator["Run"]:
+        """Yield the texts behind which there are tokens for so many rows, and then the others.
+
+        `tokens` is the number of tokens of all texts of the packed row, T.
         """
-        rows = self.length + -self.length % _LANES
-        full = 0  # texts with so many tokens from their first one on
-        if self.length % _LANES >= max(1, _LEAST_LEFT) and self.start + rows <= tokens:
-            full = min(self.number, (tokens - self.start - rows) // self.length + 1)
-            yield Run(self.start, full, self.length), rows
-        if full < self.number:
-            start = self.start + full * self.length
-            yield Run(start, self.number - full, self.length), self.length
+        full = min(self.number, max(0, tokens - self.start - rows + self.length) // self.length)
+        for first, number in ((0, full), (full, self.number - full)):
+            if number:
+                yield Run(self.start + first * self.length, number, self.length)
 
     def texts(self, tensor: Tensor, rows: int | None = None) -> Tensor:
         """Return a view `(number, H, length, D)` of a tensor `(1, H, T, D)`.
 
-        With `rows`, it is `(number, H, rows, D)`: it overlaps if that is more than the length.
+        With `rows`, it is `(number, H, rows, D)`, and overlaps: after a text follows the next one.
         """
         _, of_head, of_token, of_value = tensor.stride()
         size = (self.number, tensor.size(1), rows or self.length, tensor.size(3))
         stride = (self.length * of_token, of_head, of_token, of_value)
         return tensor.as_strided(size, stride, tensor.storage_offset() + self.start * of_token)
+
+    def texts_with(self, tensor: Tensor, rows: int) -> Tensor:
+        """Return `(number, H, rows, D)`: a view, or a copy if there is nothing behind the texts.
+
+        A text is computed in the same way in both cases, so its embedding does not depend on the
+        others in a batch.
+        """
+        if self.start + (self.number - 1) * self.length + rows <= tensor.size(2):
+            return self.texts(tensor, rows)
+        return pad(self.texts(tensor), (0, 0, 0, rows - self.length))
 
     def blocks(self, query: Tensor, dropout: Any) -> Iterator[tuple[Block, Tensor]]:
         """Yield blocks that fit the cache, with levels of dropout that threads do not change."""

@@ -57,36 +57,54 @@ def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     assert_all_close(*gradients, atol=1e-10)
 
 
-def test_torchs_kernel_in_float32_reads_full_rows_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of the next texts are read and masked, but for the last text, which has none behind."""
-    calls: list[tuple[int, int]] = []
+@pytest.fixture
+def sixteen_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_runs, "_LANES", 16)
+    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
+
+
+def test_torchs_kernel_in_float32_reads_full_rows_of_keys(
+    sixteen_lanes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of the next texts are read and masked; the last text has zeros behind it."""
+    calls: list[tuple[int, int, int]] = []
     flash = text_by_text_attention._flash
 
     def watched(query: Tensor, key: Tensor, *others: Tensor, **options: object) -> object:
-        calls.append((query.size(2), key.size(2)))
+        calls.append((query.size(0), query.size(2), key.size(2)))
         return flash(query, key, *others, **options)
 
-    monkeypatch.setattr(text_runs, "_LANES", 16)
-    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
     monkeypatch.setattr(text_by_text_attention, "_flash", watched)
     lengths = [33, 32, 24, 24, 15, 15]
     tensors = inputs(lengths, torch.float32)
     with torch.no_grad():
         got = packed(lengths)(*tensors)
         assert torch.allclose(got, one_by_one(*tensors, lengths=lengths), atol=1e-6)
-    assert calls == [(33, 33), (32, 32), (24, 32), (15, 16), (15, 15)]
+    assert calls == [(1, 33, 33), (1, 32, 32), (2, 24, 32), (1, 15, 16), (1, 15, 16)]
     assert torch.allclose(packed(lengths)(*tensors), got)  # with sums for gradients
 
 
-def test_runs_whose_last_texts_have_no_keys_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_runs, "_LANES", 16)
-    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_of_a_text_is_the_same_alone(
+    sixteen_lanes: None, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(text_runs, "instructions", lambda: ("amx",))  # torch's kernel in bfloat16
+    lengths = [60, 24, 24, 13, 13, 13, 5]
+    tensors = inputs(lengths, dtype)
+    with torch.no_grad():
+        together = packed(lengths)(*tensors).split(lengths, dim=2)
+        for number, length in enumerate(lengths):
+            alone = packed([length])(*(t.split(lengths, dim=2)[number] for t in tensors))
+            assert torch.equal(alone, together[number]), length
+
+
+def test_runs_whose_last_texts_have_no_keys_behind_them(sixteen_lanes: None) -> None:
     run = text_runs.Run(start=10, number=5, length=5)
-    parts = {tokens: list(run.with_full_rows(tokens)) for tokens in (35, 46, 100)}
-    assert parts[35] == [((10, 2, 5), 16), ((20, 3, 5), 5)]
-    assert parts[46] == [((10, 5, 5), 16)] == parts[100]
-    assert list(run._replace(length=3).with_full_rows(100)) == [((10, 5, 3), 3)]
-    assert list(text_runs.Run(0, 1, 5).with_full_rows(5)) == [((0, 1, 5), 5)]
+    assert run.full_rows() == 16 and run._replace(length=3).full_rows() == 3
+    parts = {tokens: list(run.parts(16, tokens)) for tokens in (35, 46, 100)}
+    assert parts[35] == [(10, 2, 5), (20, 3, 5)]
+    assert parts[46] == [(10, 5, 5)] == parts[100]
+    assert list(text_runs.Run(0, 1, 5).parts(16, 5)) == [(0, 1, 5)]
 
 
 def test_the_scale_is_used() -> None:
