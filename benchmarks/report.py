@@ -126,7 +126,7 @@ def section(run: Run, pictures: bool = True) -> Iterator[str]:
 def _place(run: Run) -> tuple[int, str]:
     name = run.name
     # Of an earlier release, or of another processor: right after the others.
-    if name.startswith(("gpu_", "rivals_")):
+    if name.startswith(("gpu_", "rivals_", "releases_speed")):
         name = max((known for known in _ORDER if name.startswith(known)), key=len, default=name)
     return _ORDER.index(name) if name in _ORDER else len(_ORDER), run.name
 

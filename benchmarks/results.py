@@ -7,6 +7,7 @@ published number says on which machine, with which versions and by which command
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -92,6 +93,11 @@ def record(
         folder: where the file lies.
     """
     return keep(new_run(name, title, rows, note=note, settings=settings, plots=plots), folder)
+
+
+def of_processor(name: str, processor: str | None) -> str:
+    """Return the name of a table that is kept beside those of processors without a name."""
+    return "_".join([name, *re.findall(r"\w+", (processor or "").lower())])
 
 
 def new_run(

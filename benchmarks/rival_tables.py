@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.flops import forward_flops
-from benchmarks.results import Plot, Row, record
+from benchmarks.results import Plot, Row, of_processor, record
 from benchmarks.rival_texts import Texts
 from benchmarks.rival_ways import BASELINE
 from benchmarks.timing import Timing, ratio
@@ -72,7 +71,7 @@ class RivalTables:
             for timing in each
         ]
         title = f"Texts embedded a second, {threads_of(threads)}{self._on}"
-        name = self._named(str(threads))
+        name = of_processor(f"rivals_{threads}", self._args.processor)
         counts = ", ".join(f"{len(each.texts)} {kind}" for kind, each in self._texts.items())
         rates = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in peaks.items())
         record(
@@ -96,7 +95,7 @@ class RivalTables:
     def record_the_rest(self) -> None:
         """Record agreement, quality, memory and start-up."""
         record(
-            self._named("rest"),
+            of_processor("rivals_rest", self._args.processor),
             f"Rivals: agreement, quality, memory, start-up{self._on}",
             [self._rest(name, found) for name, found in self.found.items()],
             note=(
@@ -109,10 +108,6 @@ class RivalTables:
             ),
             settings=self._settings(),
         )
-
-    def _named(self, part: str) -> str:
-        """The name of a table; those of a processor with a name have it behind them."""
-        return "_".join(["rivals", part, *re.findall(r"\w+", (self._args.processor or "").lower())])
 
     def _speed(self, kind: str, timing: Timing, first: Timing, peaks: Mapping[str, float]) -> Row:
         texts, computed_in = self._texts[kind], self.found[timing.name].computed_in
