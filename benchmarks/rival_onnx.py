@@ -13,7 +13,6 @@ from pathlib import Path
 FLOAT32 = "onnx/model.onnx"
 """The file in float32; the one in int8 lies beside it."""
 
-
 OPENVINO = "openvino/openvino_model.xml"
 """The file for OpenVINO, where `optimum-intel` and `openvino` can be imported."""
 

@@ -135,7 +135,7 @@ def _sentence_transformers_openvino(settings: dict[str, Any]) -> tuple[Timed, di
     transformer: Any = model[0].model
     chosen = transformer.request.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     names = {"f32": "float32", "bf16": "bfloat16"}
-    told = {"dtype": names[chosen]} if settings["dtype"] != "int8" else {}
+    told = {"dtype": names[chosen]}
     return lambda texts: model.encode(texts, show_progress_bar=False), told
 
 
