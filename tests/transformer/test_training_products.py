@@ -53,6 +53,14 @@ def test_every_way_is_exact(
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 130])
+def test_a_matrix_is_transposed_some_rows_at_a_time(rows: int) -> None:
+    matrix = torch.randn(rows, 7)
+    transposed = linear_products._transposed(matrix)
+    assert transposed.is_contiguous()
+    assert torch.equal(transposed, matrix.t())
+
+
 def test_layers_without_bias_and_with_frozen_parameters(onednn_products: None) -> None:
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(40, 24, bias=False), torch.randn(7, 40, requires_grad=True)
