@@ -7,6 +7,7 @@ checkpoints are loaded correctly too.
 """
 
 import logging
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -126,6 +127,38 @@ def tracked_epochs(module: ModuleType) -> bool:
     def on_start(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
         original(self, trainer, *args, **kwargs)
         trainer.model.epoch = trainer._start_after_epochs_completed
+
+    return True
+
+
+def mean_losses(module: ModuleType) -> bool:
+    """Let the first epoch of a resumed run report the mean loss of the steps since it was resumed.
+
+    AllenNLP sums the losses of these steps and divides by all steps of the epoch, so that
+    `training_loss` seemed to fall: of a run resumed in the middle, it was half. (`exact_resume`
+    reports the mean of all steps.) Can be removed when `_train_epoch` counts the steps it takes.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _train_epoch(original: Any, self: Any, epoch: int) -> Any:
+        skipped = self._start_after_batches_in_epoch_completed
+        if not skipped or self._epochs_completed != self._start_after_epochs_completed:
+            return original(self, epoch)
+        util = module.training_util
+        plain = util.get_metrics
+
+        def get_metrics(*args: Any, **kwargs: Any) -> Any:
+            given = signature(plain).bind(*args, **kwargs)
+            # At the end of the epoch, losses and steps are those of all processes.
+            processes = self._world_size if given.arguments.get("reset") else 1
+            given.arguments["num_batches"] -= skipped * processes
+            return plain(*given.args, **given.kwargs)
+
+        util.get_metrics = get_metrics
+        try:
+            return original(self, epoch)
+        finally:
+            util.get_metrics = plain
 
     return True
 

@@ -134,6 +134,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         checkpoints.callback_states,
         resumption.best_weights,
         resumption.kept_scales,
+        resumption.mean_losses,
         resumption.stopped_runs,
         resumption.parameter_orders,
     ),

@@ -31,16 +31,19 @@ class LossSums:
     def reset(self) -> None:
         """Set the sums to zero at the start of an epoch."""
         self.loss, self.penalty = 0.0, 0.0
+        self.steps = 0
+        """The number of steps whose losses are in the sums."""
         self._unread: list[tuple[int, Sequence[torch.Tensor], Sequence[torch.Tensor]]] = []
         self.batch_loss: float | None = None
         """The loss of the step that was read last, summed over its batches."""
         self.batch_penalty: float | None = None
         """The penalty of the last batch of that step; `None` without a regularizer."""
 
-    def load(self, sums: Sequence[float]) -> None:
-        """Restore the sums of losses and penalties that `read` returned."""
+    def load(self, sums: Sequence[float], steps: int) -> None:
+        """Restore the sums of losses and penalties that `read` returned after so many steps."""
         self.reset()
         self.loss, self.penalty = sums
+        self.steps = steps
 
     def add(
         self, step: int, losses: Sequence[torch.Tensor], penalties: Sequence[torch.Tensor]
@@ -73,6 +76,7 @@ class LossSums:
                     raise ValueError(_nan_loss(step, last=unread[-1][0]))
                 self.batch_loss += loss
             self.loss += self.batch_loss
+            self.steps += 1
             for _ in penalties:
                 self.batch_penalty = next(numbers)
                 self.penalty += self.batch_penalty
@@ -126,6 +130,7 @@ class EpochFigures:
         """
         if self._counts:
             self._losses.loss += metrics["batch_loss"]
+            self._losses.steps += 1
             if "reg_loss" in metrics:
                 for output in outputs:  # in the trainer's order, for the same rounding
                     self._losses.penalty += (output["reg_loss"] / len(steps)).item()
@@ -163,7 +168,7 @@ class EpochFigures:
                 elif means is not None:
                     means.reset()
             return
-        steps, (loss, penalty) = self._trainer._batches_in_epoch_completed, self._losses.read()
+        (loss, penalty), steps = self._losses.read(), self._losses.steps
         penalized = model.get_regularization_penalty() is not None
         if none_left:
             metrics.update(epoch_metrics(model, loss, penalty if penalized else None, steps))
@@ -197,13 +202,14 @@ class EpochFigures:
         if "metrics" in saved:
             load_metric_states(model, saved["metrics"], device)
         lost = list(saved.get("left_out", metric_states(model)[0]))
-        sums = saved.get("sums")
+        sums, steps = saved.get("sums"), self._trainer._start_after_batches_in_epoch_completed
         if sums is None:
             lost.append("training_loss")
         elif len(sums) == world_size():
-            self._losses.load(sums[process_rank()])
+            self._losses.load(sums[process_rank()], steps)
         elif process_rank() == 0:  # other processes then start from zero, as only the total counts
-            self._losses.load([sum(column) for column in zip(*sums, strict=True)])
+            totals = [sum(column) for column in zip(*sums, strict=True)]
+            self._losses.load(totals, steps * len(sums))
         if lost:
             logger.warning(
                 f"The checkpoint does not hold what these were at: {', '.join(lost)}. In this "

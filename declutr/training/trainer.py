@@ -139,7 +139,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self.require_finite()
         loss, penalty = self.losses.read()
         penalties = penalty if self._penalized else None
-        return epoch_metrics(self.model, loss, penalties, self._batches_in_epoch_completed)
+        return epoch_metrics(self.model, loss, penalties, self.losses.steps)
 
     def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:
         """Take a step with a group of batches.
@@ -222,7 +222,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         step = self._batches_in_epoch_completed
         due = not self._metrics or step % self._read_every == 0
         if due or any(looks_now(callback) for callback in self._lookers):
-            self._read(step)
+            self._read()
         told: dict[str, Any] = {"is_primary": self._primary, "batch_grad_norm": self._norm}
         for callback in self._callbacks:
             callback.on_batch(
@@ -233,11 +233,11 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         if self._checkpointer is not None:
             self._checkpointer.maybe_save_checkpoint(self, self._epochs_completed, step)
 
-    def _read(self, step: int) -> None:
+    def _read(self) -> None:
         """Wait for the device, and update the metrics of the epoch and of this step."""
         self.require_finite()
         loss, penalty = self.losses.read()
         self._norm = None if self._gradient_norm is None else self._gradient_norm.item()
         sums = loss, penalty if self._penalized else None
         of_step = self.losses.batch_loss, self.losses.batch_penalty
-        self._metrics = get_metrics(self.model, *sums, *of_step, step)
+        self._metrics = get_metrics(self.model, *sums, *of_step, self.losses.steps)

@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common import Lazy
+from allennlp.data import Instance, Vocabulary
+from allennlp.data.data_loaders import SimpleDataLoader
+from allennlp.data.fields import TensorField
+from allennlp.models import Model
+from allennlp.training import TrainerCallback
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from declutr.bridge import resumption
+from declutr.training.trainer import DeCLUTRTrainer
 
 
 def parameters(value: float) -> list[tuple[str, torch.nn.Parameter]]:
@@ -153,6 +159,50 @@ def test_tracked_epochs_start_at_the_resumed_epoch(bare: Any) -> None:
     assert resumption.tracked_epochs(module)
     module.TrackEpochCallback("").on_start(trainer)
     assert trainer.model.epoch == 3
+
+
+class ConstantLoss(Model):
+    """A model whose loss is 1, whatever the batch is."""
+
+    def __init__(self) -> None:
+        super().__init__(Vocabulary())
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.weight.sum() * 0 + 1}
+
+
+def test_the_loss_of_a_resumed_epoch_is_the_mean_of_the_steps_since(
+    bare: Any, tmp_path: Path
+) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+    told: list[float] = []
+
+    class Listener(TrainerCallback):
+        def on_batch(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+            told.append(args[2]["loss"])
+
+    def losses(trainer_class: Any) -> list[float]:
+        model, data = ConstantLoss(), [Instance({"x": TensorField(torch.zeros(1))})] * 4
+        trainer = trainer_class(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.0),
+            SimpleDataLoader(data, batch_size=1, vocab=model.vocab),
+            cuda_device=-1,
+            num_epochs=2,
+            callbacks=[Listener(str(tmp_path))],
+            run_confidence_checks=False,
+        )
+        trainer._start_after_batches_in_epoch_completed = 3
+        told.clear()
+        found = [trainer._train_epoch(0)["loss"]]
+        trainer._epochs_completed, trainer._batches_in_epoch_completed = 1, 0
+        return [*told, *found, trainer._train_epoch(1)["loss"]]
+
+    assert losses(module.GradientDescentTrainer) == [0.25, 0.25, 1.0]
+    assert resumption.mean_losses(module)
+    assert losses(module.GradientDescentTrainer) == [1.0, 1.0, 1.0]
+    assert losses(DeCLUTRTrainer) == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("step, stops", [(0, True), (1, False)])

@@ -271,7 +271,7 @@ def test_a_folder_too_deep_or_too_high_is_refused(command, data, inside) -> None
         command("evaluate-embeddings", data.parent, LETTERS, "-o", "out")
 
 
-def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
+def test_a_run_without_any_score_is_no_success(run, capsys, monkeypatch) -> None:
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
             run(LETTERS, "--tasks", "MR", "STS12")
@@ -279,6 +279,7 @@ def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
         assert "No task could be scored: there are no data for any" in capsys.readouterr().err
     run(LETTERS, "--tasks", "TREC", "MR")
     run(LETTERS, "--tasks", "TREC", "MR")  # kept from before
+    monkeypatch.setattr(plots, "available", lambda: False)
     with pytest.raises(SystemExit):
         run(LETTERS, "--tasks", "MR", plain=())  # what is there of another task is no score of it
 

@@ -16,6 +16,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 
 import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
+from declutr.training.epoch_figures import EpochFigures
 from declutr.training.exact_resume import ExactResume, _restore_best
 from tests.resumed_runs import differences
 from tests.training.conftest import EPOCHS
@@ -184,6 +185,23 @@ def test_other_models_and_loaders_can_be_resumed(tmp_path: Path) -> None:
     assert trainer._train_epoch(0) == {"loss": 1.0}
     callback.on_epoch(trainer, {}, 0)
     assert callback.state_dict()["means"] is None
+
+
+def test_losses_of_two_processes_go_on_in_one() -> None:
+    """Each of them took two steps; the mean is over all four and the one step since."""
+    model: Any = torch.nn.Linear(1, 1)
+    model.get_regularization_penalty = lambda: None
+    trainer: Any = SimpleNamespace(
+        model=model,
+        _start_after_epochs_completed=0,
+        _start_after_batches_in_epoch_completed=2,
+        _batches_in_epoch_completed=2,
+        _num_gradient_accumulation_steps=1,
+        cuda_device=torch.device("cpu"),
+    )
+    trainer._train_epoch = lambda epoch: figures.add([1], [1], {"batch_loss": 3.0}) or {"loss": 3.0}
+    figures = EpochFigures(trainer, {"sums": [[4.0, 0.0], [6.0, 0.0]], "left_out": []})
+    assert trainer._train_epoch(0) == {"loss": (4.0 + 6.0 + 3.0) / 5}
 
 
 @pytest.mark.parametrize("is_primary", [True, False])
