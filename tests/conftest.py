@@ -6,6 +6,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["OMP_NUM_THREADS"] = "1"  # tests, and the processes they start, run beside each other
 os.environ["DECLUTR_KEEP_DTYPE"] = "1"  # tests check numbers, on processors without them too
 
 import importlib.util
@@ -19,10 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from filelock import FileLock
-
-torch.set_num_threads(1)  # tests run beside each other
 
 RECIPES = Path(__file__).parent.parent / "training_config"
 PACKAGE = "package_on_demand"

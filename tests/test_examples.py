@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def allennlp(*arguments: str, **environment: str) -> str:
     """What the command says, run where the example is not installed but can be imported."""
     command = [sys.executable, "-m", "allennlp", *arguments]
-    given = {**os.environ, "PYTHONPATH": str(EXAMPLE), "OMP_NUM_THREADS": "1", **environment}
+    given = {**os.environ, "PYTHONPATH": str(EXAMPLE), **environment}
     command += ["--include-package", "topic_classifier"]
     done = subprocess.run(command, env=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

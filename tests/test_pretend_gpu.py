@@ -48,7 +48,7 @@ def hooks() -> Path:
 def run(*command: str) -> subprocess.CompletedProcess:
     """`python -m ...` in a process of its own: the hooks must be there before torch is."""
     paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": paths}
     command = sys.executable, "-m", *command
     how = {"cwd": REPOSITORY, "env": environment, "capture_output": True, "text": True}
     done = subprocess.run(command, check=False, **how)

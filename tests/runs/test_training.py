@@ -82,7 +82,7 @@ def commanded(checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.Temp
     changes |= {"validation_data_loader.batch_size": 4}
     changes |= {"trainer.num_epochs": 2, "trainer.optimizer.lr": 1e-3}
     command = [sys.executable, "-m", "declutr", "train", str(recipe_path(RECIPE)), "-s", str(run)]
-    environment = {**os.environ, "TRANSFORMER_MODEL": str(checkpoint), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TRANSFORMER_MODEL": str(checkpoint)}
     done = subprocess.run(
         [*command, "-o", json.dumps(changes)], env=environment, capture_output=True, text=True
     )
