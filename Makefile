@@ -57,7 +57,7 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 
 .PHONY: test-allennlp test-allennlp-here clones test-lowest test-pythons constraints
 
-test-allennlp: clones  ## run the tests of clones ALLENNLP=… and MODELS=… on both transformers (an hour each)
+test-allennlp: clones  ## run the tests of clones ALLENNLP=… and MODELS=… on both transformers (half an hour each)
 	@status=0; \
 	$(MAKE) test-allennlp-here VENV=.venv-transformers5 TRANSFORMERS="transformers>=5" || status=1; \
 	$(MAKE) test-allennlp-here VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5" || status=1; \

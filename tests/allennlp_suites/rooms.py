@@ -107,6 +107,7 @@ def environment_of(copies: Iterable[Path], home: Path) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join([*paths, before] if before else paths),
         "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",  # their models are so small that threads cost more than they do
     }
 
 
