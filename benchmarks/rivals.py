@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.embedding import model_folder
 from benchmarks.memory import in_fresh_process
+from benchmarks.results import add_processor_argument
 from benchmarks.rival_quality import require_alike, scored_pairs
 from benchmarks.rival_tables import Found, RivalTables
 from benchmarks.rival_texts import Texts, draw_texts, model_length
@@ -56,11 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fastembed", help="a folder to find fastembed in, with what it needs")
     parser.add_argument("--earlier", help="a checkout of an earlier release, to be timed as well")
-    parser.add_argument(
-        "--processor",
-        help='what to call this processor, as "Xeon with AMX": its tables are kept beside those of '
-        "other processors (default: they replace those without a name)",
-    )
+    add_processor_argument(parser)
     parser.add_argument("--sts", help="SentEval's data, for the quality on STS-B or STS12")
 
 

@@ -248,6 +248,21 @@ def test_report_from_results(tmp_path: Path, monkeypatch: Any) -> None:
     assert "313×" in (tmp_path / "docs" / "benchmarks" / "speed.svg").read_text()
 
 
+def test_tables_of_a_named_processor_lie_beside_the_others(tmp_path: Path) -> None:
+    bars = results.Plot("speed", "Speed", "bars", "texts", "texts/s", "way", "a")
+    for processor in (None, "Xeon with AMX"):
+        results.record("rivals", "Rivals", [], plots=[bars], processor=processor, folder=tmp_path)
+    (plain,), (named,) = (json.loads(file.read_text()) for file in sorted(tmp_path.iterdir()))
+    assert (plain["name"], plain["title"], plain["plots"][0]["file"]) == (
+        "rivals",
+        "Rivals",
+        "speed",
+    )
+    assert named["name"] == "rivals_xeon_with_amx" and named["title"] == "Rivals, Xeon with AMX"
+    (plot,) = named["plots"]
+    assert (plot["file"], plot["title"]) == ("speed_xeon_with_amx", "Speed, Xeon with AMX")
+
+
 def test_report_without_results_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"benchmarks all --quick"):
         command.main(["report", "--results", str(tmp_path)])
