@@ -32,7 +32,6 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
 def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    torch.set_num_threads(1)
     place = {"init_method": f"file://{folder}/group", "timeout": timedelta(seconds=120)}
     dist.init_process_group("gloo", rank=rank, world_size=processes, **place)
     try:

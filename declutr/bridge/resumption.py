@@ -146,9 +146,10 @@ def mean_losses(module: ModuleType) -> bool:
             return original(self, epoch)
         util = module.training_util
         plain = util.get_metrics
+        parameters = signature(plain)
 
         def get_metrics(*args: Any, **kwargs: Any) -> Any:
-            given = signature(plain).bind(*args, **kwargs)
+            given = parameters.bind(*args, **kwargs)
             # At the end of the epoch, losses and steps are those of all processes.
             processes = self._world_size if given.arguments.get("reset") else 1
             given.arguments["num_batches"] -= skipped * processes
