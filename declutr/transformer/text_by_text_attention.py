@@ -79,7 +79,8 @@ def _attention(
                         part.texts(_as_heads(sums)).copy_(found[1][..., None])
                 continue
             for block, levels in run.blocks(query, dropout):
-                q, k, v, o = (block.of(tensor) for tensor in (query, key, value, output))
+                q, k, v = (_operand(block.of(tensor)) for tensor in (query, key, value))
+                o = block.of(output)
                 p = _probabilities(q * scale, k)
                 if dropout is None:
                     o.copy_(p @ v)
@@ -119,7 +120,7 @@ def _gradients(
                     run.texts(tensor).copy_(part)
                 continue
             for block, levels in run.blocks(query, dropout):
-                q, k, v, g = (block.of(tensor) for tensor in (query, key, value, gradient))
+                q, k, v, g = (_operand(block.of(t)) for t in (query, key, value, gradient))
                 dq, dk, dv = (block.of(tensor) for tensor in gradients)
                 q = q * scale
                 p = kept = _probabilities(q, k)
@@ -194,6 +195,14 @@ def _as_heads(sums: Tensor) -> Tensor:
 def _flat(tensor: Tensor) -> Tensor:
     """Return the tensor with a contiguous last axis, which torch's kernel assumes unchecked."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _operand(block: Tensor) -> Tensor:
+    """Return a block as products read it in its dtype without copying it each time.
+
+    In bfloat16 they copy an operand whose matrices are not contiguous; in float32 they do not.
+    """
+    return block.contiguous() if block.element_size() == 2 else block
 
 
 def _probabilities(query: Tensor, key: Tensor) -> Tensor:

@@ -53,9 +53,13 @@ def test_every_way_is_exact(
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 64, 65, 130])
-def test_a_matrix_is_transposed_some_rows_at_a_time(rows: int) -> None:
-    matrix = torch.randn(rows, 7)
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 330])
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_a_matrix_is_transposed_some_rows_at_a_time(
+    rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    matrix = torch.randn(rows, 2000)  # 64 rows at a time, with 16 threads 256
     transposed = linear_products._transposed(matrix)
     assert transposed.is_contiguous()
     assert torch.equal(transposed, matrix.t())
