@@ -1,31 +1,21 @@
 """Dropout on a CPU at a tenth of the cost, which can be repeated without keeping its masks.
 
 torch draws a random number for each value, one after another, which on a CPU takes longer than the
-layer before the dropout. Here one 64-bit number decides about four values, and all threads draw.
-The numbers follow from a seed that torch's generator draws, so `torch.manual_seed` and restoring
-the state of that generator repeat them, with any number of threads.
+layer before the dropout. Here one 64-bit number decides about four values. The numbers follow from
+a seed that torch's generator draws, so `torch.manual_seed` and restoring the state of that
+generator repeat them.
 """
 
-from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _LEVELS = 1 << 16  # the number of different random levels that decide what is kept
 _PER_WORD = 4
-
-# Per thread: with fewer words, torch gives an operation to fewer threads. So many of them, and what
-# is computed from them, fit the cache of a core.
-_WORDS_AT_ONCE = 1 << 15
-_VALUES_AT_ONCE = _PER_WORD * _WORDS_AT_ONCE
-
-# SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014): its
-# state grows by _GAMMA, and each word is a state mixed by shifts and factors. So each word can be
-# computed without the others.
-_GAMMA = 0x9E3779B97F4A7C15
-_MIXED = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+_VALUES_AT_ONCE = 1 << 16  # per thread: the random numbers for so many fit the cache of a core
 
 
 class RepeatableDropout:
@@ -45,29 +35,15 @@ class RepeatableDropout:
 
     def __init__(self, probability: float, seed: Tensor) -> None:
         self._dropped = round(probability * _LEVELS)  # the number of levels that mean "dropped"
-        self._state = int(seed)
+        self._generator = np.random.SFC64(int(seed))
         kept = _LEVELS - self._dropped
         self.scale = _LEVELS / kept if kept else 0.0
 
     def draw(self, shape: torch.Size) -> Tensor:
         """Draw a random level for each value of a tensor of this shape, int16."""
         size = shape.numel()
-        words = torch.empty(-(-size // _PER_WORD), dtype=torch.int64, device="cpu")
-        for part in words.split(_WORDS_AT_ONCE * torch.get_num_threads()):
-            self._fill(part)
-        return words.view(torch.int16)[:size].view(shape)
-
-    def _fill(self, words: Tensor) -> None:
-        number = words.numel()
-        torch.add(_steps(number), _signed(self._state), out=words)
-        self._state += number * _GAMMA
-        shifted = torch.empty_like(words)
-        for shift, factor in _MIXED:
-            torch.bitwise_right_shift(words, shift, out=shifted)
-            shifted.bitwise_and_((1 << (64 - shift)) - 1)  # torch's shift repeats the sign
-            words.bitwise_xor_(shifted)
-            if factor != 1:
-                words.mul_(_signed(factor))
+        words = self._generator.random_raw(-(-size // _PER_WORD))
+        return torch.from_numpy(words.view(np.int16))[:size].view(shape)
 
     def zero(self, values: Tensor, levels: Tensor, out: Tensor) -> Tensor:
         """Set the dropped values to zero, without scaling the others, and return `out`.
@@ -91,21 +67,6 @@ class RepeatableDropout:
     def comparable(levels: Tensor, values: Tensor) -> Tensor:
         """Return levels in the dtype that `RepeatableDropout.zero` needs for these values."""
         return levels if values.element_size() == 2 else levels.to(values.dtype)
-
-
-@cache
-def _multiples(number: int) -> Tensor:
-    return torch.arange(1, number + 1, device="cpu") * _signed(_GAMMA)
-
-
-def _steps(number: int) -> Tensor:
-    """Return the first multiples of `_GAMMA`, int64."""
-    return _multiples(1 << (number - 1).bit_length())[:number]
-
-
-def _signed(word: int) -> int:
-    """Return the int64 with the last 64 bits of a number."""
-    return (word + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def draw_seed(probability: float) -> Tensor | None:

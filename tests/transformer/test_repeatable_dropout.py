@@ -63,17 +63,6 @@ def test_the_same_seed_draws_the_same_levels_in_order() -> None:
         assert torch.equal(drawn, again.draw(shape))
 
 
-def test_levels_are_the_published_numbers_of_splitmix64() -> None:
-    words = RepeatableDropout(0.1, torch.tensor(1234567)).draw(torch.Size([5, 4])).view(torch.int64)
-    assert [word % (1 << 64) for word in words.flatten().tolist()] == [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_levels_drop_the_same_values_in_every_dtype(dtype: torch.dtype) -> None:
     masks = RepeatableDropout(0.25, torch.tensor(3))
@@ -86,17 +75,15 @@ def test_levels_drop_the_same_values_in_every_dtype(dtype: torch.dtype) -> None:
 def test_the_number_of_values_drawn_at_once_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As it depends on the number of threads."""
     values = torch.randn(10, 301, requires_grad=True)
     found = []
-    for values_at_once, words_at_once in ((1 << 16, 1 << 14), (64, 1 << 14), (1 << 16, 9)):
-        monkeypatch.setattr(repeatable_dropout, "_VALUES_AT_ONCE", values_at_once)
-        monkeypatch.setattr(repeatable_dropout, "_WORDS_AT_ONCE", words_at_once)
+    for at_once in (1 << 16, 64):
+        monkeypatch.setattr(repeatable_dropout, "_VALUES_AT_ONCE", at_once)
         torch.manual_seed(0)
         dropped = dropout(values, 0.3)
         found.append([dropped, *torch.autograd.grad(dropped.sum(), values)])
-    for one, *others in zip(*found, strict=True):
-        assert all(torch.equal(one, other) for other in others)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=3), st.floats(0, 1))
