@@ -22,6 +22,10 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+# Tests start some 150 processes. Without this, each compiles the package again, for a second.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 RECIPES = Path(__file__).parent.parent / "training_config"
 PACKAGE = "package_on_demand"
 """The package of the fixture `written`."""

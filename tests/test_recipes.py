@@ -39,7 +39,7 @@ from tests.training.test_exact_resume import differences, metrics_of
 
 pytestmark = pytest.mark.slow  # together they take long
 
-RECIPE_FILES = [recipe_path(name) for name in recipe_names()]
+RECIPE_FILES = [RECIPES / f"{name}.jsonnet" for name in recipe_names()]
 TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained"]
 
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
@@ -54,7 +54,7 @@ KINDS = {
     *("sentences/reclaim_views", "reclaim/reclaim", "reclaim/reclaim_text_ivae"),
     "reclaim/scan_reclaim_flickr30k",
 }
-RESUMED = [recipe_path(name) for name in sorted(KINDS)]
+RESUMED = [RECIPES / f"{name}.jsonnet" for name in sorted(KINDS)]
 OTHERS = [pytest.param(one, marks=pytest.mark.long) for one in TRAINED if one not in RESUMED]
 
 NORMALISATIONS = (torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.modules.batchnorm._NormBase)
