@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -131,7 +132,7 @@ def new_run(
         settings={key: _without_folders(value) for key, value in (settings or {}).items()},
         plots=plots,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=" ".join(["python -m benchmarks", *map(_without_folders, sys.argv[1:])]),
+        command=f"python -m benchmarks {shlex.join(map(_without_folders, sys.argv[1:]))}",
         machine=describe_machine() if machine is None else machine,
     )
 

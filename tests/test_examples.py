@@ -6,7 +6,6 @@ import random
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +53,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def allennlp(*arguments: str, **environment: str) -> str:
     """What the command says, run where the example is not installed but can be imported."""
-    command = [sys.executable, "-m", "allennlp", *arguments]
     given = {**os.environ, "PYTHONPATH": str(EXAMPLE), **environment}
-    command += ["--include-package", "topic_classifier"]
-    done = subprocess.run(command, env=given, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    own = ("--include-package", "topic_classifier")
+    return ForkedCommand(*arguments, *own, environment=given).finished()
 
 
 def transformer(run: Path, prefix: str) -> dict[str, torch.Tensor]:

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -34,6 +32,7 @@ from declutr.models.declutr import DeCLUTR
 from declutr.recipes import recipe_names, recipe_path
 from declutr.training.checkpointer import AtomicCheckpointer
 from tests.conftest import RECIPES
+from tests.forked_commands import ForkedCommand
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
 from tests.training.test_exact_resume import differences, metrics_of
 
@@ -266,11 +265,10 @@ def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
     config = data.small(recipe_path("reclaim"), num_epochs=1)
     model = train_model(Params(copy.deepcopy(config)), str(tmp_path / "run"))
     file, output = config["validation_data_path"], tmp_path / "predictions.jsonl"
-    command = [sys.executable, "-m", "allennlp", "predict", str(tmp_path / "run"), file]
     options = ["--use-dataset-reader", "--silent", "--output-file", str(output)]
-    bare = ["-o", '{"model.bare": true}']
-    done = subprocess.run([*command, *options, *bare], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options += ["-o", '{"model.bare": true}']
+    command = ("predict", str(tmp_path / "run"), file, *options)
+    ForkedCommand(*command, environment=dict(os.environ)).finished()
     rows = [json.loads(line)["probs"] for line in output.read_text().splitlines()]
     reader = DatasetReader.from_params(Params(config["validation_dataset_reader"]))
     instances = list(reader.read(file))

@@ -12,6 +12,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+# What the process imports from which others are forked. One serves all tests of a pytest worker.
+PRELOADED = ["declutr.plugin", "allennlp.commands", "transformers.modeling_utils"]
+
 
 def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
     """What `function(*args)` returns in each process, by rank.
@@ -20,7 +23,7 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
     """
     # Their parent is a process that has imported all this once, and has not computed anything:
     # importing takes longer than most of what is run here.
-    multiprocessing.set_forkserver_preload([function.__module__])
+    multiprocessing.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
         arguments, how = (processes, folder, function), {"start_method": "forkserver"}

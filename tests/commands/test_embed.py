@@ -7,8 +7,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,10 +22,10 @@ from declutr.inference.bulk import StoredEmbeddings
 from declutr.inference.bulk.manifest import Manifest
 from declutr.inference.encoder import Encoder
 from tests.conftest import make_documents
+from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "declutr", "embed"]
 ROWS = ["ka lo mi", "", "tu re", "  \t", "sa no ve pi du", "mi " * 300, "naïve 文", "ka lo mi"]
 LINES = "\n".join(ROWS) + "\n"
 RECORDS = "".join(json.dumps({"n": n, "text": row}) + "\n" for n, row in enumerate(ROWS))
@@ -342,21 +340,14 @@ def test_a_run_killed_twice_is_resumed(embed, trained, write, out, tmp_path):
 
     finished: dict[Path, int] = {}
     for _ in range(2):
-        process = subprocess.Popen(
-            [*COMMAND, str(trained), *arguments, "-o", str(out), "--device", "cpu"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        words = ["embed", str(trained), *arguments, "-o", str(out), "--device", "cpu"]
+        process = ForkedCommand(*words, environment=environment, program="declutr")
         deadline = time.monotonic() + 120
         while len(set(out.glob("embeddings-*.npy")) - set(finished)) < 2:
-            if process.poll() is not None or time.monotonic() > deadline:
+            if process.has_ended() or time.monotonic() > deadline:
                 break
             time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        output, _ = process.communicate()
-        assert process.returncode == -signal.SIGKILL, output
+        process.kill()
         listed = json.loads((out / "manifest.json").read_text())["shards"]
         assert len(finished) < len(listed) < 60
         files = [out / shard["file"] for shard in listed]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tests.conftest import RECIPES, make_documents
+from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
@@ -44,22 +44,22 @@ def environment(checkpoint: Path) -> dict[str, str]:
     }
 
 
+def words(
+    output: Path,
+    overrides: dict[str, Any],
+    recipe: Path = RECIPES / "declutr.jsonnet",
+) -> list[str]:
+    return ["train", str(recipe), "-s", str(output), "-o", json.dumps(overrides)]
+
+
 def train(
     output: Path,
     overrides: dict[str, Any],
     environment: dict[str, str],
     *more: str,
     recipe: Path = RECIPES / "declutr.jsonnet",
-) -> subprocess.Popen:
-    words = ["train", str(recipe), "-s", str(output), "-o", json.dumps(overrides), *more]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen([*COMMAND, *words], env=environment, text=True, **streams)
-
-
-def finished(process: subprocess.Popen) -> str:
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    return output
+) -> ForkedCommand:
+    return ForkedCommand(*words(output, overrides, recipe), *more, environment=environment)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -79,8 +79,11 @@ def metrics(folder: Path) -> dict[str, float]:
 def test_train_and_predict_from_another_folder(
     corpus_file: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
+    """Start Python anew, as users do."""
     output = tmp_path / "output"
-    finished(train(output, settings(corpus_file), environment))
+    command = [*COMMAND, *words(output, settings(corpus_file))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
     record = metrics(output)
     assert record["validation_loss"] < 8 and record["validation_retrieval_accuracy"] > 0.5
     for name in ("contrastive_loss", "mlm_loss", "mlm_accuracy", "alignment", "uniformity"):
@@ -95,10 +98,10 @@ def test_train_and_predict_from_another_folder(
     )
     rows = {}
     for name, reader in (("lines.txt", ["--use-dataset-reader"]), ("lines.jsonl", [])):
-        words = ["predict", str(output / "model.tar.gz"), name, *reader, "--silent"]
-        words += ["--output-file", f"{name}.out", "--batch-size", "2"]
+        command = [*COMMAND, "predict", str(output / "model.tar.gz"), name, *reader, "--silent"]
+        command += ["--output-file", f"{name}.out", "--batch-size", "2"]
         how = {"env": environment, "cwd": elsewhere, "capture_output": True}
-        subprocess.run([*COMMAND, *words], check=True, **how)
+        subprocess.run(command, check=True, **how)
         text = (elsewhere / f"{name}.out").read_text()
         rows[name] = [json.loads(line)["embeddings"] for line in text.splitlines()]
         assert len(rows[name]) == len(lines), "one row for each line, blank ones included"
@@ -116,26 +119,25 @@ def test_a_killed_and_recovered_run_equals_an_uninterrupted_one(
     overrides = settings(corpus)
     overrides["trainer.checkpointer.save_every_num_batches"] = 2
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    finished(train(straight, overrides, environment))
+    train(straight, overrides, environment).finished()
 
     more: list[str] = []
     for needed in ("training_state_e0_b*.th", "training_state_e1_b*.th"):
         process = train(killed, overrides, environment, *more)
         deadline = time.time() + 240
-        while not list(killed.glob(needed)) and process.poll() is None and time.time() < deadline:
+        while not list(killed.glob(needed)) and not process.has_ended() and time.time() < deadline:
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
         more = ["--recover"]
     assert list(killed.glob("model_state_e*_b*.th")), "killed before the first checkpoint"
     assert not (killed / "model.tar.gz").exists(), "finished before it was killed"
-    finished(train(killed, overrides, environment, "--recover"))
+    train(killed, overrides, environment, "--recover").finished()
 
     recovered = metrics(killed)
     # Now the folder looks as if the run was killed right after its last checkpoint.
     for name in ("best.th", "model.tar.gz"):
         (killed / name).unlink()
-    finished(train(killed, overrides, environment, "--recover"))
+    train(killed, overrides, environment, "--recover").finished()
     assert (killed / "model.tar.gz").exists()
 
     expected, got = weights(straight), weights(killed)
@@ -163,12 +165,12 @@ def test_two_processes_equal_one(
         },
     )
     one, two = tmp_path / "one", tmp_path / "two"
-    finished(train(one, overrides, environment))
+    train(one, overrides, environment).finished()
     overrides["data_loader.batch_size"] = 2
     overrides["validation_data_loader.batch_size"] = 4
     del overrides["trainer.cuda_device"]
     overrides["distributed"] = {"cuda_devices": [-1, -1]}
-    finished(train(two, overrides, environment))
+    train(two, overrides, environment).finished()
 
     expected, got = weights(one), weights(two)
     for name, value in expected.items():
@@ -183,6 +185,6 @@ def test_a_configuration_of_the_original_package_still_trains(
 ) -> None:
     recipe = Path(__file__).parents[1] / "fixtures" / "original.jsonnet"
     overrides = {"train_data_path": str(corpus_file)}
-    told = finished(train(tmp_path / "output", overrides, environment, recipe=recipe))
+    told = train(tmp_path / "output", overrides, environment, recipe=recipe).finished()
     assert "spans are drawn once" in told, "AllenNLP's loader keeps instances: say so"
     assert (tmp_path / "output" / "model.tar.gz").exists()

@@ -1,8 +1,7 @@
 """Tests of the predictor "image_text": captions for images, and images for captions."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from allennlp.predictors import Predictor
 
 from declutr.task_models.image_text import ImageTextReader
 from declutr.task_models.image_text.predictor import ImageTextPredictor
+from tests.forked_commands import ForkedCommand
 from tests.task_models import models
 from tests.task_models.image_text.pairs import captions_of, scan_config, write_published
 from tests.task_models.models import run_config, tensors
@@ -93,12 +93,8 @@ def test_the_command_ranks_by_the_critic(tmp_path: Path) -> None:
     output = tmp_path / "found.jsonl"
     given = json.dumps({"collection": str(file), "top": 4})
     command = ["predict", str(tmp_path / "run"), str(queries), "--predictor-args", given]
-    done = subprocess.run(
-        [sys.executable, "-m", "allennlp", *command, "--silent", "--output-file", str(output)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    command += ["--silent", "--output-file", str(output)]
+    ForkedCommand(*command, environment=dict(os.environ)).finished()
     images, captions = [json.loads(line) for line in output.read_text().splitlines()]
     archive = load_archive(tmp_path / "run" / "model.tar.gz")
     whole: Any = archive.model
