@@ -38,6 +38,8 @@ class ForkedCommand:
     def finished(self) -> str:
         """Return all that it said, once it has ended well."""
         self._process.join(timeout=300)
+        self._process.kill()  # does nothing to one that has ended
+        self._process.join()
         said = self._output.read_text() if self._output.exists() else ""
         assert self._process.exitcode == 0, said
         return said
