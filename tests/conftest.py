@@ -10,6 +10,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests, and the processes they start, run 
 os.environ["DECLUTR_KEEP_DTYPE"] = "1"  # tests check numbers, on processors without them too
 
 import importlib.util
+import multiprocessing
 import random
 import shutil
 import sys
@@ -25,6 +26,13 @@ from filelock import FileLock
 # Tests start some 150 processes. Without this, each compiles the package again, for a second.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# In each pytest worker, processes of `two_processes.py` and `forked_commands.py` are forked from
+# one that has imported this once, and has not computed anything: importing takes longer than most
+# of what is run in them.
+multiprocessing.set_forkserver_preload(
+    ["declutr.plugin", "allennlp.commands", "transformers.modeling_utils"]
+)
 
 RECIPES = Path(__file__).parent.parent / "training_config"
 PACKAGE = "package_on_demand"

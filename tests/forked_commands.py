@@ -1,7 +1,6 @@
 """Commands in processes that are forked from one which has imported what they need.
 
-To import takes a process longer than most of what is trained here. Some tests start Python anew, as
-users do.
+`conftest.py` says what. Some tests start Python anew, as users do.
 """
 
 import multiprocessing
@@ -12,14 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.two_processes import PRELOADED
-
 
 class ForkedCommand:
     """A command that runs: the words after `allennlp` (or `program`), and all its environment."""
 
     def __init__(self, *words: str, environment: dict[str, str], program: str = "allennlp") -> None:
-        multiprocessing.set_forkserver_preload(PRELOADED)
         self._folder = tempfile.TemporaryDirectory()
         self._output = Path(self._folder.name, "output.txt")
         given = ((program, *words), environment, os.getcwd(), str(self._output))

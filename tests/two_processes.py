@@ -1,6 +1,5 @@
 """Runs a function in W processes with a gloo group; importable, so that new ones find it."""
 
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,18 +11,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# What the process imports from which others are forked. One serves all tests of a pytest worker.
-PRELOADED = ["declutr.plugin", "allennlp.commands", "transformers.modeling_utils"]
-
 
 def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
     """What `function(*args)` returns in each process, by rank.
 
     `function` must be importable. It returns what `torch.save` takes.
     """
-    # Their parent is a process that has imported all this once, and has not computed anything:
-    # importing takes longer than most of what is run here.
-    multiprocessing.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
         arguments, how = (processes, folder, function), {"start_method": "forkserver"}
