@@ -1,6 +1,7 @@
 """The DataLoader "declutr", whose epochs do not depend on the number of workers or processes."""
 
 import logging
+import weakref
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Optional, Union
@@ -232,6 +233,10 @@ class DeCLUTRDataLoader(DataLoader):
                 # Without its own generator, torch would draw from the global one.
                 generator=torch.Generator(),
             )
+            # torch tells workers to end through a queue. In a reference cycle, such as that of a
+            # trainer, garbage collection closes this queue first, and torch then waits for each
+            # worker for five seconds. What is held here is not garbage before this loader is.
+            weakref.finalize(self, [self._loader].clear)
         self._sampler.start(epoch, self.batches(epoch, first))
         for batch in self._loader:
             yield batch.tensors() if isinstance(batch, PackedBatch) else batch  # type: ignore[misc]

@@ -8,6 +8,7 @@ test_row_reader.py.
 import gc
 import itertools
 import json
+import multiprocessing.process
 import pickle
 import random
 import weakref
@@ -151,20 +152,36 @@ class TestSameForAnyNumberOfWorkers:
         assert_same(list(loader)[3:], epochs[1][3:])
 
     @pytest.mark.slow
-    def test_workers_end_with_their_loader(self, make):
-        """If the loader were part of a reference cycle, torch would wait for the workers."""
+    @pytest.mark.parametrize("in_a_cycle", [False, True], ids=["alone", "in a cycle"])
+    def test_workers_end_with_their_loader(self, make, in_a_cycle, monkeypatch):
+        """Trainers and their models are cycles; torch would wait for the workers, then kill them.
+
+        A loader alone ends with its last reference, so it must not be part of a cycle of its own.
+        """
         loader = make(num_workers=2)
         list(loader)
         iterator = weakref.ref(loader._loader._iterator)
         workers = list(iterator()._workers)
         assert len(workers) == 2 and all(worker.is_alive() for worker in workers)
+        killed: list[object] = []  # exit codes do not tell: torch lets killed workers exit with 0
+        kill = multiprocessing.process.BaseProcess.terminate
+        monkeypatch.setattr(
+            "multiprocessing.process.BaseProcess.terminate",
+            lambda worker: (killed.append(worker), kill(worker)),
+        )
+        holder = {"loader": loader}
         gc.disable()
         try:
-            del loader
+            if in_a_cycle:
+                holder["cycle"] = holder
+            del holder, loader
+            assert (iterator() is not None) == in_a_cycle
+            if in_a_cycle:
+                gc.collect()
             assert iterator() is None
         finally:
             gc.enable()
-        assert [worker.exitcode for worker in workers] == [0, 0]  # They were not killed.
+        assert not killed and not any(worker.is_alive() for worker in workers)
 
     @pytest.mark.slow
     def test_errors_of_workers_arrive(self, make, make_reader, monkeypatch):
