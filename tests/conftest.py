@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import _jsonnet
 import pytest
 from filelock import FileLock
 
@@ -35,6 +36,22 @@ multiprocessing.set_forkserver_preload(
 )
 
 RECIPES = Path(__file__).parent.parent / "training_config"
+_evaluated: dict[tuple[str, str | None, str], str] = {}
+
+
+def _evaluate_once(
+    file: str, ext_vars: dict[str, str], _evaluate: Any = _jsonnet.evaluate_file, **others: Any
+) -> str:
+    """Evaluate a Jsonnet file; a recipe, of which most tests take all, once for a transformer."""
+    if not Path(file).is_relative_to(RECIPES):
+        return _evaluate(file, ext_vars=ext_vars, **others)
+    key = (str(file), ext_vars.get("TRANSFORMER_MODEL"), repr(others))
+    if key not in _evaluated:
+        _evaluated[key] = _evaluate(file, ext_vars=ext_vars, **others)
+    return _evaluated[key]
+
+
+_jsonnet.evaluate_file = _evaluate_once  # before AllenNLP takes it
 PACKAGE = "package_on_demand"
 """The package of the fixture `written`."""
 

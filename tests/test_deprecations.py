@@ -40,7 +40,8 @@ def test_current_modules_exist() -> None:
 
 
 def test_no_earlier_path_is_one_of_today() -> None:
-    today = {name for _, name, _ in pkgutil.walk_packages(declutr.__path__, "")}
+    modules = pkgutil.walk_packages(declutr.__path__, "declutr.")
+    today = {name.removeprefix("declutr.") for _, name, _ in modules}
     assert not today & {*MODULES, *SPLIT, *ORIGINAL}
     assert not {*MODULES, *SPLIT, *PACKAGES} & {*ORIGINAL}
 

@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import os
+import pkgutil
 import secrets
 import threading
 from collections.abc import Callable
@@ -68,18 +69,40 @@ def cuda_device_numbers(module: ModuleType) -> bool:
 
 
 def own_submodules(module: ModuleType) -> bool:
-    """Let AllenNLP look for the modules of a package in that package alone.
+    """Let AllenNLP look for the modules of a package there alone, and search the disk once.
 
     It walks through a package without saying which it is. So for a package with a subpackage
     `models`, it also imports and walks through whatever else is called `models`, for example a
-    folder of that name where a command is started. Can be removed when AllenNLP lists the modules
-    of a package with `pkgutil.iter_modules`.
+    folder of that name where a command is started. And for every module it lets Python forget the
+    contents of all folders on the path, and search them for `checklist` again: half a second at the
+    start of a command. Can be removed when AllenNLP lists the modules of a package with
+    `pkgutil.iter_modules`, and does the rest once.
     """
-    direct = SimpleNamespace(
-        **{**vars(module.pkgutil), "walk_packages": module.pkgutil.iter_modules}
-    )
-    module.pkgutil = direct  # type: ignore[attr-defined]
+
+    @replaces(module)
+    def import_module_and_submodules(
+        original: Any, package_name: str, exclude: set[str] | None = None
+    ) -> None:
+        left_out = set(exclude or ())
+        try:
+            importlib.import_module("checklist")
+        except ImportError:
+            left_out.add("allennlp.confidence_checks.task_checklists")
+        importlib.invalidate_caches()
+        with module.push_python_path("."):
+            _import_with_submodules(package_name, left_out)
+
     return True
+
+
+def _import_with_submodules(name: str, left_out: set[str]) -> None:
+    if name in left_out:
+        return
+    path = getattr(importlib.import_module(name), "__path__", [])
+    for finder, child, _ in pkgutil.iter_modules(path):
+        # A package may have further folders, which belong to others.
+        if getattr(finder, "path", None) == path[0] and not child.startswith(("_", "test")):
+            _import_with_submodules(f"{name}.{child}", left_out)
 
 
 def plateau_verbose(module: ModuleType) -> bool:

@@ -71,6 +71,39 @@ def test_only_modules_of_the_package_itself_are_imported(
         del sys.modules[name_]
 
 
+def test_the_same_modules_are_imported_and_files_looked_for_anew_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
+) -> None:
+    for part in ("plugged", "plugged/models", "plugged/left", "elsewhere/plugged"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "__init__.py").touch()
+    for file in ("plugged/models/deep", "plugged/left/out", "plugged/_own", "plugged/test_it"):
+        (tmp_path / f"{file}.py").touch()
+    (tmp_path / "elsewhere/plugged/further.py").touch()
+    further = f"__path__.append({str(tmp_path / 'elsewhere/plugged')!r})"
+    (tmp_path / "plugged/__init__.py").write_text(further)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = []
+    anew = importlib.invalidate_caches
+    monkeypatch.setattr(importlib, "invalidate_caches", lambda: asked.append(anew()))
+
+    def imported(module: Any) -> list[str]:
+        asked.clear()
+        left_out = {"plugged.left"}
+        module.import_module_and_submodules("plugged", exclude=left_out)
+        module.import_module_and_submodules("plugged.models.deep", exclude={"plugged.models.deep"})
+        assert "plugged.left" in left_out
+        names = [name for name in sys.modules if name.split(".")[0] == "plugged"]
+        for name in names:
+            del sys.modules[name]
+        return names
+
+    name = "allennlp.common.util"
+    expected = imported(bare(name))
+    assert expected == ["plugged", "plugged.models", "plugged.models.deep"] and len(asked) == 3
+    assert imported(importlib.import_module(name)) == expected and len(asked) == 2
+
+
 @pytest.mark.parametrize("offered", [False, True])
 def test_runs_of_wandb_have_an_id(
     offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
