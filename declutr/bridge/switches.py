@@ -40,6 +40,8 @@ from declutr.bridge import (
 # Context managers in which the body of the module runs.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.data.image_loader": (lending.torchvision,),
+    # The first module that imports a model of transformers.
+    "allennlp.modules.transformer.activation_layer": (deferral.scipy_optimize,),
     "allennlp.modules.vision.grid_embedder": (lending.torchvision,),
     "allennlp.modules.vision.region_detector": (lending.torchvision,),
     "allennlp.nn.parallel.fairscale_fsdp_accelerator": (lending.fairscale,),

@@ -10,9 +10,13 @@ from transformers import AutoModel, AutoTokenizer
 
 from declutr.archives import safety
 from declutr.archives.safety.files import weights_bytes
+from declutr.bridge.deferral import scipy_optimize
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
 from declutr.transformer.architectures import keep_adapter_dtypes
+
+with scipy_optimize():
+    import transformers.modeling_utils  # noqa: F401 - otherwise imported with the first model
 
 
 def loaded_transformer(
