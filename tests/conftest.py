@@ -42,14 +42,14 @@ _evaluated: dict[tuple[str, str], str] = {}
 
 def _evaluate_once(file: str, **settings: Any) -> str:
     """Evaluate a Jsonnet file; a recipe once for each transformer, as it takes 0.1 to 0.2 s."""
-    if not Path(file).is_relative_to(RECIPES):
-        return _evaluate_file(file, **settings)
-    variables = settings.get("ext_vars", {})  # all of the environment, of which recipes take one
-    chosen = variables.get("TRANSFORMER_MODEL")
-    key = str(file), repr({**settings, "ext_vars": chosen})
-    if key not in _evaluated:
-        _evaluated[key] = _evaluate_file(file, **settings)
-    return _evaluated[key]
+    if Path(file).is_relative_to(RECIPES):
+        variables = settings.get("ext_vars", {})  # all of the environment, of which they take one
+        settings["ext_vars"] = {k: v for k, v in variables.items() if k == "TRANSFORMER_MODEL"}
+        key = str(file), repr(settings)
+        if key not in _evaluated:
+            _evaluated[key] = _evaluate_file(file, **settings)
+        return _evaluated[key]
+    return _evaluate_file(file, **settings)
 
 
 _jsonnet.evaluate_file = _evaluate_once  # before AllenNLP takes it

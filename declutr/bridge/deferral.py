@@ -1,4 +1,4 @@
-"""Deferred imports of libraries that AllenNLP and transformers import, and texts never need.
+"""Deferred imports of libraries that AllenNLP and transformers import, and few ever use.
 
 They do not work around a change of a library. They make commands start sooner, and processes
 smaller by some 60 MiB (measure with `python -m benchmarks startup`).
@@ -34,7 +34,8 @@ def scipy_optimize() -> contextlib.AbstractContextManager[None]:
     """Defer the import of `scipy.optimize`, which takes a tenth of the start of a command.
 
     All models of transformers import it for one function of the losses of object detection.
-    Can be removed when transformers imports it where it uses it.
+    Transformers 4 imports it through scikit-learn as well, and so always. Can be removed when
+    transformers imports it where it uses it.
     """
     return deferred("scipy.optimize")
 
@@ -65,9 +66,9 @@ def deferred(package: str) -> Iterator[None]:
     """Defer imports of a package that are made within this context.
 
     `import package` and `from package import name` give placeholders. A placeholder imports the
-    package when it is first used: when it is called, when one of its attributes is read after the
-    context has ended, or when a module in it is imported. A package that is already imported is
-    left alone.
+    package when it is first used: if it is called, if one of its attributes is read after the
+    context has ended, if a class is derived from it, or if a module in it is imported. A package
+    that is already imported is left alone.
 
     # Parameters
 
@@ -103,6 +104,17 @@ class _Deferred(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _found(self.__name__)(*args, **kwargs)
+
+    # Another thread may import a module that uses the package before the context has ended.
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (_found(self.__name__),)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, _found(self.__name__))
+
+    def __subclasscheck__(self, cls: type) -> bool:
+        return issubclass(cls, _found(self.__name__))
 
 
 def _found(path: str) -> Any:

@@ -235,7 +235,8 @@ class DeCLUTRDataLoader(DataLoader):
             )
             # torch tells workers to end through a queue. In a reference cycle, such as that of a
             # trainer, garbage collection closes this queue first, and torch then waits for each
-            # worker for five seconds. What is held here is not garbage before this loader is.
+            # worker for five seconds. What is held here is not garbage before this loader is. So
+            # nothing in it may refer to this loader: neither would ever be freed.
             weakref.finalize(self, [self._loader].clear)
         self._sampler.start(epoch, self.batches(epoch, first))
         for batch in self._loader:

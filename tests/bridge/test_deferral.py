@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from declutr.bridge import deferral
 
@@ -43,6 +44,19 @@ def test_it_can_be_used_inside_the_context_too(package: str) -> None:
 
         assert double(1) == 2
     assert sys.modules[package].double(1) == 2
+
+
+def test_classes_can_be_derived_from_its_names_and_asked_for(package: str) -> None:
+    """Another thread may import, within the context, what uses the package at once."""
+    with deferral.deferred(package):
+        from putoff import C
+
+        class Derived(C):  # type: ignore[misc, valid-type]
+            pass
+
+        assert Derived.size == 3 and issubclass(Derived, C)
+        assert isinstance(Derived(), C) and not isinstance(3, C)
+    assert Derived.__mro__[1] is sys.modules[package].C
 
 
 def test_a_module_in_a_package_is_deferred_alone(package: str) -> None:
@@ -120,6 +134,21 @@ def test_allennlp_starts_without_the_deferred_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="transformers 4 imports it in other ways too"
+)
+def test_an_encoder_starts_without_scipy() -> None:
+    code = (
+        "import sys, declutr.inference.transformer_loading\n"
+        "import transformers.models.roberta.modeling_roberta\n"
+        "from transformers.loss.loss_for_object_detection import linear_sum_assignment\n"
+        "print('scipy.optimize' in sys.modules, *linear_sum_assignment([[2, 1], [0, 2]])[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "1", "0"]
 
 
 def test_the_metric_that_needs_scikit_learn_finds_it() -> None:

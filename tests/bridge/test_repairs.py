@@ -5,6 +5,7 @@ import importlib
 import inspect
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -71,7 +72,19 @@ def test_only_modules_of_the_package_itself_are_imported(
         del sys.modules[name_]
 
 
-def test_the_same_modules_are_imported_and_files_looked_for_anew_once(
+class _Counted:
+    """A finder that notes when modules are looked for, and says that there are none."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "checklist":
+            self.times += 1
+            raise ModuleNotFoundError(name)
+
+
+def test_the_same_modules_are_imported_and_searched_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare: Any
 ) -> None:
     for part in ("plugged", "plugged/models", "plugged/left", "elsewhere/plugged"):
@@ -83,25 +96,43 @@ def test_the_same_modules_are_imported_and_files_looked_for_anew_once(
     further = f"__path__.append({str(tmp_path / 'elsewhere/plugged')!r})"
     (tmp_path / "plugged/__init__.py").write_text(further)
     monkeypatch.syspath_prepend(tmp_path)
-    asked = []
-    anew = importlib.invalidate_caches
-    monkeypatch.setattr(importlib, "invalidate_caches", lambda: asked.append(anew()))
+    anew, looked = [], _Counted()
+    clear = importlib.invalidate_caches
+    monkeypatch.setattr(importlib, "invalidate_caches", lambda: anew.append(clear()))
+    monkeypatch.setattr(sys, "meta_path", [looked, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "checklist", raising=False)
 
-    def imported(module: Any) -> list[str]:
-        asked.clear()
-        left_out = {"plugged.left"}
-        module.import_module_and_submodules("plugged", exclude=left_out)
-        module.import_module_and_submodules("plugged.models.deep", exclude={"plugged.models.deep"})
-        assert "plugged.left" in left_out
+    def imported(module: Any) -> tuple[list[str], int, int]:
+        anew.clear()
+        looked.times = 0
+        module.import_module_and_submodules("plugged", exclude={"plugged.left"})
         names = [name for name in sys.modules if name.split(".")[0] == "plugged"]
         for name in names:
             del sys.modules[name]
-        return names
+        return names, len(anew), looked.times
 
     name = "allennlp.common.util"
-    expected = imported(bare(name))
-    assert expected == ["plugged", "plugged.models", "plugged.models.deep"] and len(asked) == 3
-    assert imported(importlib.import_module(name)) == expected and len(asked) == 2
+    names = ["plugged", "plugged.models", "plugged.models.deep"]
+    assert imported(bare(name)) == (names, 3, 4)  # once for what is left out, too
+    repaired = importlib.import_module(name)
+    assert imported(repaired) == (names, 1, 1)
+    needs_it = "allennlp.confidence_checks.task_checklists"
+    monkeypatch.delitem(sys.modules, needs_it, raising=False)
+    repaired.import_module_and_submodules(needs_it)
+    assert needs_it not in sys.modules
+
+
+def test_modules_of_a_zip_file_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "plugged.zip", "w") as file:
+        file.writestr("zipped/__init__.py", "")
+        file.writestr("zipped/part/__init__.py", "")
+        file.writestr("zipped/part/deep.py", "")
+    monkeypatch.syspath_prepend(tmp_path / "plugged.zip")
+    importlib.import_module("allennlp.common.util").import_module_and_submodules("zipped")
+    names = ("zipped", "zipped.part", "zipped.part.deep")
+    assert all(sys.modules.pop(name, None) for name in names)
 
 
 @pytest.mark.parametrize("offered", [False, True])
