@@ -73,7 +73,7 @@ def test_only_modules_of_the_package_itself_are_imported(
 
 
 class _Counted:
-    """A finder that notes when modules are looked for, and says that there are none."""
+    """A finder that counts how often `checklist` is looked for, and says that there is none."""
 
     def __init__(self) -> None:
         self.times = 0

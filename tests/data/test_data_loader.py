@@ -181,7 +181,7 @@ class TestSameForAnyNumberOfWorkers:
             assert iterator() is None
         finally:
             gc.enable()
-        assert not killed and not any(worker.is_alive() for worker in workers)
+        assert [worker.exitcode for worker in workers] == [0, 0] and not killed
 
     @pytest.mark.slow
     def test_errors_of_workers_arrive(self, make, make_reader, monkeypatch):
