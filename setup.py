@@ -68,6 +68,7 @@ def version():
 # What training, embedding, evaluation and export do without. The first five are packages that
 # AllenNLP imports at its start: `declutr.bridge.optional_packages` stands in for them.
 EXTRAS = {
+    "compression": ["lz4>=4.3", "zstandard>=0.23"],  # files with the suffixes .lz4 and .zst
     "hdf5": ["h5py>=3.11"],  # ELMo, and word vectors in HDF5
     "lmdb": ["lmdb>=1.5"],  # AllenNLP's TensorCache
     "remote": ["cached-path>=1.8"],  # files by URL: https, s3, gs, hf

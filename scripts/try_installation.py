@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = (
     *("spacy", "nltk", "lmdb", "h5py", "tensorboardX", "cached_path", "pytest"),
-    *("pyarrow", "onnx", "faiss", "bm25s", "matplotlib"),
+    *("pyarrow", "onnx", "faiss", "bm25s", "matplotlib", "lz4", "zstandard"),
 )
 CHANGES = {
     "trainer.num_epochs": 1,

@@ -107,15 +107,17 @@ def test_the_extras_are_those_of_the_package() -> None:
 def test_what_depends_on_the_system_is_on_the_page_of_platforms() -> None:
     asks = re.compile(
         r"sys\.platform|os\.name\b|platform\.system|sched_getaffinity|[\"/]proc/|prctl|mallopt|"
-        r"import (fcntl|msvcrt|resource)|\"fork\"|os\.geteuid"
+        r"import (fcntl|msvcrt|resource)|\"fork\"|os\.geteuid|O_CLOEXEC|\bpread|os\.sysconf|"
+        r"SIGKILL"
     )
     files = (ROOT / "declutr").rglob("*.py")
     found = {name_of(file) for file in files if asks.search(file.read_text(encoding="utf-8"))}
     assert found <= {
         "declutr/data/data_loader.py",  # how its workers are started
         "declutr/environment/machine.py",  # NVIDIA's driver
+        "declutr/runs/check/memory.py",  # the memory of the machine
         "declutr/system/cache_folder.py",  # locks on what is in use
-        "declutr/system/files.py",  # the entries of folders
+        "declutr/system/files.py",  # the entries of folders, reading in threads
         "declutr/system/host_memory.py",  # glibc
         "declutr/system/processors.py",  # affinity, quotas, the model
         "declutr/system/worker_processes.py",  # forks

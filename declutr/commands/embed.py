@@ -207,13 +207,12 @@ def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | 
 
 def _bytes_of_text(files: list[Path | None]) -> int | None:
     """Return the total size of the texts, or `None` if not all inputs are plain text files."""
-    from fsspec.utils import infer_compression
-
+    from declutr.corpus.compressed_files import is_compressed
     from declutr.corpus.documents import file_format
 
     size = 0
     for file in files:
-        if file is None or file_format(file) != "text" or infer_compression(str(file)):
+        if file is None or file_format(file) != "text" or is_compressed(file):
             return None
         size += file.stat().st_size
     return size

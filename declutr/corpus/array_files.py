@@ -45,12 +45,16 @@ class ArrayFile:
     path : the file.
     dtype : the dtype of the values.
     mode : `"wb"` for a new file, `"r+b"` for one to continue (call `cut_to` next).
+
+    # Attributes
+
+    length : the number of values, counted before they are written.
     """
 
     def __init__(self, path: Path, dtype: np.dtype, mode: str) -> None:
         self._file: BinaryIO = open(path, mode)  # type: ignore[assignment] # noqa: SIM115
         self.name = path.name
-        self._dtype, self._length = dtype, 0
+        self._dtype, self.length = dtype, 0
         self._hasher = BlockHasher()
         self._write_header()
         self._begin = self._file.tell()
@@ -58,12 +62,12 @@ class ArrayFile:
     def _write_header(self) -> None:
         self._file.seek(0)
         descr = np.lib.format.dtype_to_descr(self._dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self._length,)}
+        header = {"descr": descr, "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, array: np.ndarray) -> None:
         """Write the values of a 1-D array to the end of the file."""
-        self._length += len(array)
+        self.length += len(array)
         data = np.ascontiguousarray(array, dtype=self._dtype).view(np.uint8).data
         self._file.write(data)
         self._hasher.update(data)
@@ -83,7 +87,7 @@ class ArrayFile:
         self._file.seek(self._begin)
         while block := self._file.read(BLOCK):
             self._hasher.update(block)
-        self._length = length
+        self.length = length
 
     @property
     def checksums(self) -> str:

@@ -18,9 +18,9 @@ from declutr.corpus import (
     normalize_whitespace,  # noqa: F401 - re-exported
     require_encoding_errors,
 )
+from declutr.corpus.compressed_files import NAMES
 from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import (
-    NAMES,
     TABLES,
     SourceError,
     decoded,
@@ -40,8 +40,8 @@ OnBadRow = Callable[[SourceError], None]
 def source_files(path: Paths) -> list[Path]:
     """Return the files at `path`.
 
-    The files of a folder or glob are sorted, so that row numbers are the same everywhere. Hidden
-    files of a folder are left out.
+    The files of a folder or glob are sorted, so that row numbers are the same everywhere. Links in
+    a folder are followed, and hidden files are left out.
 
     # Parameters
 
@@ -49,7 +49,7 @@ def source_files(path: Paths) -> list[Path]:
 
     # Raises
 
-    `SourceError` : if nothing is found.
+    `SourceError` : if nothing is found, a folder cannot be read, or a link leads nowhere.
     """
     if path is None:
         raise SourceError("Got no path. Set train_data_path with -o, or in the recipe.")
@@ -66,13 +66,12 @@ def source_files(path: Paths) -> list[Path]:
         return [file]
     expanded = Path(text).expanduser()
     if expanded.is_dir():
-        inside = (file for file in expanded.rglob("*") if not _hidden(file.relative_to(expanded)))
-        files = sorted(file for file in inside if file.is_file())
+        files = sorted(_files_within(expanded))
     elif expanded.exists():
         files = [expanded]
     else:
         matches = map(Path, glob.glob(str(expanded), recursive=True))
-        files = sorted(file for file in matches if file.is_file())
+        files = sorted(file for file in matches if _is_file(file))
     if not files:
         raise SourceError(
             f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
@@ -93,8 +92,35 @@ def _downloaded(url: str) -> Path:
     return Path(cached_path(url))
 
 
-def _hidden(place: Path) -> bool:
-    return any(part.startswith(".") for part in place.parts)
+def _files_within(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:
+    """Yield the files in a folder and the folders in it, links followed, hidden ones left out.
+
+    A link to a folder that it is in is not followed.
+    """
+    try:
+        status = folder.stat()
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        raise SourceError(f"The folder '{folder}' cannot be read: {error.strerror}.") from error
+    here = status.st_dev, status.st_ino
+    if here in above:
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files_within(Path(entry), (*above, here))
+        elif _is_file(Path(entry)):
+            yield Path(entry)
+
+
+def _is_file(place: Path) -> bool:
+    if place.is_symlink() and not place.exists():
+        raise SourceError(
+            f"'{place}' is a link to '{os.readlink(place)}', which is not there. Fetch it, or "
+            "remove the link."
+        )
+    return place.is_file()
 
 
 def read_documents(

@@ -7,14 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from declutr.corpus.text_files import (
-    SourceError,
-    file_format,
-    is_compressed,
-    open_bytes,
-    open_text,
-    telling_what_fails,
-)
+from declutr.corpus.compressed_files import is_compressed, open_bytes
+from declutr.corpus.text_files import SourceError, file_format, open_text, telling_what_fails
 
 _ROWS_AT_ONCE = 1024  # Rows of a parquet file in one batch, whatever the size of its row groups.
 _BUFFER = 1 << 20  # Bytes that are read at once from a column of a parquet file.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tqdm.auto import tqdm
 
 from declutr.corpus import normalize_whitespace
+from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents
-from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
 from declutr.system.files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
@@ -179,7 +179,7 @@ def _lines(
 
 
 def _check_output(output: Path, files: Sequence[Path]) -> None:
-    if file_format(output) != "text" or output.suffix.lower() in COMPRESSIONS:
+    if file_format(output) != "text" or is_compressed(output):
         raise ValueError(
             f"Sentences are written as plain text, but '{output.name}' stands for another format. "
             "Expected a name such as sentences.txt."

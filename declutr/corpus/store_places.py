@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.corpus import text_files
+from declutr.corpus.compressed_files import open_bytes
 from declutr.corpus.file_digests import Appearance
 from declutr.corpus.token_store import TokenStore
 
@@ -78,7 +79,7 @@ def _same_rows(file: Path) -> bool:
     if kind == "parquet":
         return True
     try:
-        with text_files.open_bytes(file) as stream:
+        with open_bytes(file) as stream:
             block = stream.read(_BLOCK)
             if text_files.encoding_of(block[: text_files.HEAD], file) != "utf-8-sig":
                 return False

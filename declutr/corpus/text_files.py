@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from declutr.corpus import SourceError
+from declutr.corpus.compressed_files import open_bytes, uncompressed_name
 
 logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
 
-COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
 TABLES = {"csv": ",", "tsv": "\t"}
 """The formats with a header and columns, and the delimiters of their fields."""
 
@@ -40,11 +40,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_TAR, _TAR_AT = b"ustar", 257
 # One NUL byte in ten is far more than the stray ones of a text, and far fewer than UTF-16 has.
 _NUL_SHARE = 10
-
-NAMES: dict[Path, str] = {}
-"""The names of downloaded files at their URLs, which tell the format; names in the cache do not."""
 
 
 def marked_encoding(head: bytes) -> str | None:
@@ -65,11 +63,13 @@ def encoding_of(head: bytes, name: Path | str) -> str:
 
     # Raises
 
-    `SourceError` : if there are many NUL bytes and no mark.
+    `SourceError` : if there are many NUL bytes and no mark, or it is a tar archive.
     """
     marked = marked_encoding(head)
     if marked:
         return marked
+    if head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+        raise SourceError(f"'{name}' is a tar archive. Unpack it, and give the folder.")
     nuls = head.count(0)
     if nuls > 1 and (nuls * _NUL_SHARE >= len(head) or not _begins_as_utf8(head)):
         raise SourceError(
@@ -92,33 +92,17 @@ def file_format(file: Path) -> str:
     """Return the format of a file, told from its name.
 
     It is `"lines"` (JSON lines), `"json"`, `"parquet"`, `"csv"`, `"tsv"` or `"text"`. A compression
-    suffix does not count. `.json` files hold lines or an array.
+    suffix does not count, and of a zip archive, the name of the file in it does. `.json` files hold
+    lines or an array.
 
     >>> file_format(Path("documents.jsonl.gz"))
     'lines'
+
+    # Raises
+
+    `SourceError` : if a zip archive holds another number of files than one.
     """
-    suffixes = [suffix.lower() for suffix in Path(NAMES.get(file, file)).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return _FORMATS.get(suffixes[-1], "text") if suffixes else "text"
-
-
-def open_bytes(file: Path) -> BinaryIO:
-    """Open a file for reading bytes, decompressed."""
-    import fsspec
-
-    return fsspec.filesystem("file").open(str(file), "rb", compression=_compression(file))
-
-
-def is_compressed(file: Path) -> bool:
-    """Return whether the name of a file means that `open_bytes` decompresses it."""
-    return _compression(file) is not None
-
-
-def _compression(file: Path) -> str | None:
-    from fsspec.utils import infer_compression
-
-    return infer_compression(NAMES.get(file, str(file)))
+    return _FORMATS.get(uncompressed_name(file).suffix.lower(), "text")
 
 
 def open_text(file: Path, errors: str) -> io.TextIOWrapper:

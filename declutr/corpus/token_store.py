@@ -17,7 +17,7 @@ import numpy as np
 
 from declutr.corpus.array_files import read_header
 from declutr.system.cache_folder import mark_in_use
-from declutr.system.files import CheckedFile, DamagedFile, checksums_of, json_checksum
+from declutr.system.files import CheckedFile, DamagedFile, checksums_of, json_checksum, read_at
 
 META = "meta.json"
 CHECKSUMS = "checksums.json"
@@ -149,17 +149,18 @@ class TokenStore:
 
     def _read(self, start: int, count: int) -> np.ndarray:
         if self._file is None:
-            self._file = os.open(self.folder / VALUES, os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, self._file)
+            file = open(self.folder / VALUES, "rb", buffering=0)  # noqa: SIM115 - kept open
+            weakref.finalize(self, file.close)
+            self._file = file.fileno()
         size, position = count * self._dtype.itemsize, self._begin + start * self._dtype.itemsize
         if self._checked_values is not None and size:
             try:
                 self._checked_values.require(position - self._begin, position - self._begin + size)
             except DamagedFile as error:
                 raise self._damaged(error) from error
-        data = os.pread(self._file, size, position)
+        data = read_at(self._file, size, position)
         while len(data) < size:  # One call reads at most 2 GiB.
-            more = os.pread(self._file, size - len(data), position + len(data))
+            more = read_at(self._file, size - len(data), position + len(data))
             if not more:
                 raise OSError(
                     f"'{self.folder / VALUES}' ends at byte {position + len(data)}, expected "

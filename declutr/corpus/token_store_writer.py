@@ -147,7 +147,9 @@ class TokenStoreWriter:
 
     def _give_up(self, reason: type[BaseException]) -> None:
         keep = bool(self.length) and not issubclass(reason, self._drop_after)
-        if keep and not self._values.closed:  # If closed, only the rename is missing.
+        # If files are closed, only the rename is missing. If an interrupt came within `append`,
+        # checksums are ahead of the numbers, so the last journal, of some seconds ago, must stay.
+        if keep and not self._values.closed and self._is_whole():
             try:
                 self._write_journal()
             except OSError as error:  # If the disk is full, say, the last journal stays valid.
@@ -157,6 +159,12 @@ class TokenStoreWriter:
         self._close(ignore_errors=True)
         if not keep:
             shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _is_whole(self) -> bool:
+        """Return whether all files end where the last batch that was counted does."""
+        state = self._state
+        lengths = [file.length for file in (self._values, self._offsets, self._num_tokens)]
+        return lengths == [state.num_values, state.length + 1, state.length]
 
     def _write_journal(self) -> None:
         self._before_journal()

@@ -17,10 +17,10 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.corpus import PathLike, Paths, normalize_whitespace
+from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents, source_files
 from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
 from declutr.corpus.store_places import LAYOUT, store_place
-from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
@@ -214,9 +214,7 @@ def _encoded(
 
 
 def _total_bytes(files: list[Path]) -> int | None:
-    compressed = any(
-        file_format(file) == "parquet" or file.suffix.lower() in COMPRESSIONS for file in files
-    )
+    compressed = any(file_format(file) == "parquet" or is_compressed(file) for file in files)
     return None if compressed else sum(file.stat().st_size for file in files)
 
 

@@ -20,6 +20,7 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
+from declutr.corpus.text_inputs import without_surrogates
 from declutr.data import tokenizers
 from declutr.data.collation import ContentIds, Frame, PackedSpans
 
@@ -84,8 +85,10 @@ class WordPieceCodec:
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """Return the token ids of each text, and its length in tokens.
 
-        Special tokens are left out, and nothing is truncated.
+        Special tokens are left out, and nothing is truncated. Lone surrogates, as JSON may hold for
+        half of an emoji, are read as U+FFFD, since no tokenizer takes them.
         """
+        texts = [without_surrogates(text) for text in texts]
         arrays = [np.asarray(ids, dtype=self.dtype) for ids in self._content_ids(texts)]
         return arrays, [len(array) for array in arrays]
 
@@ -168,7 +171,11 @@ class TokenCodec:
         return f"{type(self._tokenizer).__name__}:{digest}"
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        """Return the UTF-8 bytes of each text, and its length in tokens."""
+        """Return the UTF-8 bytes of each text, and its length in tokens.
+
+        Lone surrogates become U+FFFD.
+        """
+        texts = [without_surrogates(text) for text in texts]
         lengths = [len(tokens) for tokens in map(self._whole.tokenize, texts)]
         return [np.frombuffer(text.encode("utf-8"), dtype=np.uint8) for text in texts], lengths
 
@@ -177,9 +184,21 @@ class TokenCodec:
         return " ".join(str(token) for token in self._tokens(document)[start:end])
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> ListField:
-        """Make a field of the spans `[start, end)` of a document, each cut to the limit."""
-        tokens = self._tokens(document)
-        return ListField([self._field(tokens[start:end]) for start, end in intervals])
+        """Make a field of the spans `[start, end)` of a document, each cut to the limit.
+
+        # Raises
+
+        `ConfigurationError` : if the document has fewer tokens than a span needs.
+        """
+        tokens, spans = self._tokens(document), list(intervals)
+        needed = max((end for _, end in spans), default=0)
+        if needed > len(tokens):
+            raise ConfigurationError(
+                f"A document has {len(tokens)} tokens, but had at least {needed} when the corpus "
+                f"was tokenised: {type(self._tokenizer).__name__} has changed in a way that its "
+                "attributes do not show. Remove the stored corpus (`declutr cache list` names it)."
+            )
+        return ListField([self._field(tokens[start:end]) for start, end in spans])
 
     def texts_field(self, texts: Sequence[np.ndarray]) -> ListField:
         """Make a field of several texts, each cut to the limit."""

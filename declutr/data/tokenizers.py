@@ -1,9 +1,12 @@
 """Properties of tokenizers: how long texts may be, and what their tokens depend on."""
 
 import hashlib
+import inspect
 import json
-from functools import lru_cache
-from typing import TypeVar
+import re
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from allennlp.data import Tokenizer
@@ -13,6 +16,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from declutr.transformer.architectures import configured_max_positions, longest_text
 
 Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
+
+# Settings of a tokenizer that say where it is, or concern whole texts, whose ends are not stored.
+_OF_FILES = re.compile(r"_file$|^name_or_path$|^(is_)?local|^model_max_length$|_side$")
 
 
 def max_tokens(tokenizer: Tokenizer) -> int | None:
@@ -24,12 +30,22 @@ def max_tokens(tokenizer: Tokenizer) -> int | None:
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
     trust = bool(tokenizer._tokenizer_kwargs.get("trust_remote_code", False))
-    positions = _configured_positions(tokenizer._model_name, trust)
+    name = tokenizer._model_name
+    positions = _configured_positions(name, trust, _state_of(Path(name, "config.json")))
     return longest_text(tokenizer.tokenizer, positions)
 
 
+def _state_of(file: Path) -> tuple[int, int] | None:
+    """Return the size and time of a file; `None` if there is none, as for a name of the hub."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
 @lru_cache
-def _configured_positions(model_name: str, trust: bool) -> int | None:
+def _configured_positions(model_name: str, trust: bool, _: object) -> int | None:
     try:
         config = AutoConfig.from_pretrained(model_name, trust_remote_code=trust)
     except (OSError, ValueError):  # The folder may hold a tokenizer alone.
@@ -83,23 +99,64 @@ def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
         state = json.loads(backend.to_str())
         # Padding and truncation belong to the last call, not to the tokenizer.
         state.pop("padding", None), state.pop("truncation", None)
+        if getattr(tokenizer, "split_special_tokens", False):  # It is set in calls of the backend.
+            state["split_special_tokens"] = True
         content = json.dumps(state, sort_keys=True)
     else:
-        content = json.dumps(sorted(tokenizer.get_vocab().items()))
+        given = sorted(tokenizer.init_kwargs.items())
+        settings = [(key, described(value)) for key, value in given if not _OF_FILES.search(key)]
+        content = json.dumps([sorted(tokenizer.get_vocab().items()), settings])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
 
 
-def described(value: object) -> str:
+def described(value: object, within: tuple[int, ...] = ()) -> str:
     """Return a string of what the tokens may depend on in an attribute of a tokenizer.
 
-    For objects of unknown classes, this is the name of the class only.
+    Of functions, classes, and objects whose state Python cannot read, it is the name. The string is
+    the same in all processes, and for what release 1.5.0 described whole, that of this release.
+
+    # Parameters
+
+    value : the attribute.
+    within : the ids of the objects that it is part of.
     """
-    if isinstance(value, (str, int, float, bool, list, tuple, dict)):
+    if value is None:
+        return "None" if within else "NoneType"
+    if isinstance(value, (str, int, float, bool, bytes, Token)):
         return repr(value)
     if isinstance(value, PreTrainedTokenizerBase):
         return word_piece_fingerprint(value)
+    if isinstance(value, re.Pattern):
+        return repr((value.pattern, value.flags))
     meta = getattr(value, "meta", None)  # Pipelines of spaCy have it.
     if isinstance(meta, dict):
         return repr([meta.get(key) for key in ("lang", "name", "version")])
-    return type(value).__name__
+    if id(value) in within:
+        return "..."
+    part = partial(described, within=(*within, id(value)))
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{part(k)}: {part(v)}' for k, v in value.items())}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(part, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(part, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(part, value)))}}}"  # Their order differs by process.
+    name = getattr(value, "__qualname__", type(value).__name__)
+    state = _state(value)
+    return f"{name}({part(state)})" if state else name
+
+
+def _state(value: Any) -> Any:
+    """Return what pickle would keep of an object; `None` for functions, classes and modules."""
+    if isinstance(value, partial):
+        return value.func, value.args, value.keywords
+    if inspect.ismethod(value):
+        return value.__self__
+    if inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value):
+        return None
+    try:
+        return value.__getstate__()  # Before Python 3.11, most objects have no such method.
+    except Exception:  # That of a class may raise anything.
+        return getattr(value, "__dict__", None)

@@ -8,6 +8,7 @@ verified without reading all of it.
 import json
 import os
 import pickle
+import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ UNFINISHED = ".tmp"
 BLOCK = 1 << 20
 """The number of bytes that share a checksum."""
 
+_SEEKING = threading.Lock()
 _DIGITS = 16  # of a checksum in hexadecimal
 _DIRECTORY = 0x10  # the attribute that marks a folder in a zip archive
 
@@ -81,6 +83,22 @@ def write_whole(
     finally:
         beside.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def read_at(file: int, size: int, position: int) -> bytes:
+    """Return at most `size` bytes at a position of an open file, which threads may share.
+
+    # Parameters
+
+    file : its descriptor.
+    size : the number of bytes; there are fewer at the end of the file, and above 2 GiB.
+    position : where they begin.
+    """
+    if hasattr(os, "pread"):
+        return os.pread(file, size, position)
+    with _SEEKING:  # Windows has no such call.
+        os.lseek(file, position, os.SEEK_SET)
+        return os.read(file, size)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -189,7 +207,7 @@ class CheckedFile:
         with open(self.path, "rb", buffering=0) as file:
             for block in missing:
                 start = self._begin + block * BLOCK
-                found = xxh3_64_hexdigest(os.pread(file.fileno(), BLOCK, start))
+                found = xxh3_64_hexdigest(read_at(file.fileno(), BLOCK, start))
                 if found != self._checksums[block * _DIGITS : (block + 1) * _DIGITS]:
                     raise DamagedFile(
                         f"'{self.path}' is damaged: of the {BLOCK:,} bytes after byte "

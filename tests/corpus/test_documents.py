@@ -12,6 +12,7 @@ import lzma
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -405,6 +406,31 @@ class TestSourceFiles:
         for name in (".DS_Store", ".git/x.txt", "a/.x"):
             write(name, "x")
         assert source_files(tmp_path) == files
+
+    def test_links_in_a_folder_are_followed(self, write, tmp_path):
+        plain = write("corpus/y.txt", LINES)
+        write("elsewhere/x.txt", LINES)
+        folder = tmp_path / "corpus"
+        (folder / "part").symlink_to(tmp_path / "elsewhere")
+        linked = folder / "part" / "x.txt"
+        assert source_files(folder) == source_files(f"{folder}/**/*.txt") == [linked, plain]
+        (tmp_path / "elsewhere" / "again").symlink_to(folder)  # which the folder is in
+        assert source_files(folder) == [linked, plain]
+
+    @pytest.mark.parametrize("place", ["", "/*.txt"])
+    def test_a_link_to_nothing_is_refused(self, write, tmp_path, place):
+        write("corpus/y.txt", LINES)
+        (tmp_path / "corpus" / ".z").symlink_to(tmp_path / "missing")
+        assert len(source_files(tmp_path / "corpus")) == 1
+        (tmp_path / "corpus" / "z.txt").symlink_to(tmp_path / "missing")
+        with pytest.raises(SourceError, match=r"z.txt' is a link to '.*missing', which is not"):
+            source_files(f"{tmp_path}/corpus{place}")
+
+    def test_a_folder_that_cannot_be_read_is_refused(self, write, tmp_path, monkeypatch):
+        write("corpus/y.txt", LINES)
+        monkeypatch.setattr("os.scandir", mock.Mock(side_effect=PermissionError(13, "no entry")))
+        with pytest.raises(SourceError, match="corpus' cannot be read: no entry"):
+            source_files(tmp_path / "corpus")
 
     def test_folder_in_a_hidden_folder(self, write, tmp_path):
         file = write(".store/data/a.txt", LINES)

@@ -133,6 +133,15 @@ class TestOpenFile:
             read = list(threads.map(lambda row: set(store[row].tolist()), list(range(50)) * 20))
         assert read == [{n} for n in range(50)] * 20
 
+    def test_reads_in_threads_on_a_system_without_pread(self, tmp_path, monkeypatch):
+        for name in ("pread", "O_CLOEXEC"):  # Windows has neither.
+            monkeypatch.delattr(os, name)
+        documents = [[number] * 100 for number in range(200)]
+        store = write(tmp_path / "s", documents)
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda n: store[n].tolist(), [*range(200)] * 5))
+        assert found == documents * 5
+
     def test_the_file_is_opened_at_the_first_read_and_closed(self, tmp_path):
         store = write(tmp_path / "s")
         before = len(os.listdir("/proc/self/fd"))
@@ -162,6 +171,10 @@ def test_pickle_carries_only_the_path(tmp_path):
     pickled = pickle.dumps(store)
     assert len(pickled) < 300 + len(str(tmp_path))
     assert pickle.loads(pickled)[0].tolist() == store[0].tolist()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class Stop(Exception):
@@ -374,6 +387,23 @@ class TestContinued:
                 raise KeyboardInterrupt
         self.go_on(tmp_path / "s", at=4)
         assert contents(tmp_path / "s") == whole
+
+    @pytest.mark.parametrize("file", ["_values", "_offsets", "_num_tokens"])
+    def test_after_an_interrupt_within_append(self, tmp_path, caplog, monkeypatch, file):
+        """What the last journal counts stays, although checksums are ahead of it."""
+        row = np.arange(10, dtype=np.uint16)
+        folder = tmp_path / "s"
+        with pytest.raises(KeyboardInterrupt), TokenStoreWriter(folder, np.uint16) as writer:
+            append(writer, [row] * 3, [10] * 3)
+            writer._write_journal()
+            append(writer, [row], [10])
+            monkeypatch.setattr(getattr(writer, file), "append", interrupted)
+            append(writer, [row], [10])
+        with TokenStoreWriter(folder, np.uint16) as writer:
+            counted = writer.length
+            append(writer, [row], [10])
+        assert counted == (4 if file == "_values" else 3) and not caplog.records
+        assert [each.tolist() for each in TokenStore(folder)] == [[*range(10)]] * (counted + 1)
 
     def test_after_an_interrupt_before_the_rename(self, tmp_path, whole, monkeypatch):
         with monkeypatch.context() as patch:

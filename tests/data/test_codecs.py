@@ -4,28 +4,41 @@ The oracles are AllenNLP's tokenizer and indexer for the same word pieces, and t
 the fast one.
 """
 
+import argparse
+import copy
 import json
+import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer as PieceIds
 from allennlp.data.token_indexers import PretrainedTransformerMismatchedIndexer as Mismatched
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenCharactersIndexer
-from allennlp.data.tokenizers import CharacterTokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import CharacterTokenizer, Token, WhitespaceTokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer as Pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.models import BPE
+from transformers import BertweetTokenizer
 
 from declutr.corpus.documents import normalize_whitespace as normalized
 from declutr.data.codecs import TokenCodec, WordPieceCodec, text_codec
 from declutr.data.collation import ContentIds
 from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.data.tokenizers import max_content_tokens, max_tokens
+from declutr.data.tokenizers import (
+    described,
+    max_content_tokens,
+    max_tokens,
+    word_piece_fingerprint,
+)
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 from tests.data.batches import as_tensors, assert_same, collated
 from tests.hostile_archives import with_json, with_remote_code
@@ -375,6 +388,64 @@ class TestFingerprint:
         words = WhitespaceTokenizer(), WhitespaceTokenizer()
         assert len(set(self.prints(CharacterTokenizer(), lower, *words))) == 3
 
+    def test_depends_on_splitting_special_tokens(self, name):
+        split = Pieces(name, tokenizer_kwargs={"split_special_tokens": True})
+        codecs = WordPieceCodec(Pieces(name)), WordPieceCodec(split)
+        assert codecs[0].fingerprint != codecs[1].fingerprint
+        lengths = [codec.encode(["ka <mask> lo"])[1] for codec in codecs]
+        assert lengths[0] < lengths[1]
+
+    def test_depends_on_the_settings_of_a_tokenizer_in_python(self, tmp_path):
+        (tmp_path / "vocab.txt").write_text("the</w> 1\na</w> 2\n")
+        (tmp_path / "bpe.codes").write_text("t h 10\nth e</w> 9\n")
+        files = str(tmp_path / "vocab.txt"), str(tmp_path / "bpe.codes")
+        moved = shutil.copytree(tmp_path, tmp_path / "moved")
+        others = str(moved / "vocab.txt"), str(moved / "bpe.codes")
+        tokenizers = [
+            BertweetTokenizer(*files),
+            BertweetTokenizer(*others, model_max_length=9, truncation_side="left"),
+            BertweetTokenizer(*files, normalization=True),
+        ]
+        first, same, other = map(word_piece_fingerprint, tokenizers)
+        assert first == same != other
+
+    @pytest.mark.parametrize(
+        ("one", "another"),
+        [
+            (re.compile(r"\w"), re.compile(r"\w+")),
+            (re.compile("a" * 300 + "b"), re.compile("a" * 300 + "c")),
+            (re.compile("a"), re.compile("a", re.IGNORECASE)),
+            ({"a", "b"}, {"a", "c"}),
+            ([re.compile("a")], [re.compile("b")]),
+            (partial(str.split, sep="a"), partial(str.split, sep="b")),
+            (argparse.Namespace(rx=re.compile("a")), argparse.Namespace(rx=re.compile("b"))),
+            (argparse.Namespace(lower=True).__eq__, argparse.Namespace(lower=False).__eq__),
+            (tokenizers.Tokenizer(BPE()), tokenizers.Tokenizer(BPE(dropout=0.5))),
+            (None, print),
+        ],
+    )
+    def test_depends_on_attributes_of_any_kind(self, one, another):
+        words = [WhitespaceTokenizer() for _ in range(3)]
+        for tokenizer, attribute in zip(words, (one, another, copy.copy(one)), strict=True):
+            tokenizer.attribute = attribute
+        first, other, same = self.prints(*words)
+        assert first == same != other
+
+    def test_of_plain_attributes_is_that_of_release_1_5_0(self):
+        """Stores of that release are found again."""
+        for value in ("a", 1, True, 0.5, [None, "a", (1,)], {"a": {"b": None}}, (), Token("a")):
+            assert described(value) == repr(value)
+        assert described([Token("a"), Token("b")]) == repr([Token("a"), Token("b")])
+        assert described(None) == "NoneType"
+
+    def test_of_sets_does_not_depend_on_their_order(self):
+        assert described({"b", "a"}) == described(frozenset(["a", "b"])) == "{'a', 'b'}"
+
+    def test_of_an_attribute_that_holds_itself(self):
+        loop = argparse.Namespace(number=1)
+        loop.self = [loop]
+        assert described(loop) == "Namespace({'number': 1, 'self': [...]})"
+
     def test_depends_on_the_spacy_pipeline(self):
         spacy = pytest.importorskip("spacy")
         words = [WhitespaceTokenizer() for _ in range(3)]
@@ -382,6 +453,30 @@ class TestFingerprint:
             tokenizer.spacy = spacy.blank(language)  # SpacyTokenizer has this attribute.
         first, second, third = self.prints(*words)
         assert first == third != second
+
+
+def test_lone_surrogates_are_replaced(fast: WordPieceCodec) -> None:
+    """JSON can hold half of an emoji, which is no Unicode text."""
+    for codec in (fast, TokenCodec(WhitespaceTokenizer())):
+        (broken, whole), lengths = codec.encode(["ka \ud83d lo", "ka \ufffd lo"])
+        assert broken.tolist() == whole.tolist() and lengths[0] == lengths[1]
+
+
+def test_a_tokenizer_that_splits_otherwise_than_when_it_was_stored_is_refused() -> None:
+    codec = TokenCodec(WhitespaceTokenizer())
+    (document,), _ = codec.encode(["one two three"])
+    assert len(codec.spans_field(document, [(0, 3)]).field_list) == 1
+    with pytest.raises(ConfigurationError, match="has 3 tokens, but had at least 4"):
+        codec.spans_field(document, [(0, 2), (1, 4)])
+
+
+def test_the_limit_is_that_of_the_files_as_they_are(name: str, tmp_path: Path) -> None:
+    place = str(shutil.copytree(name, tmp_path / "model"))
+    with_json("tokenizer_config.json", model_max_length=int(1e30))(Path(place))
+    tokenizer = Pieces(place)
+    assert max_tokens(tokenizer) == 128
+    with_json("config.json", max_position_embeddings=34)(Path(place))
+    assert max_tokens(tokenizer) == 32
 
 
 def test_positions_of_a_transformer_with_its_own_code(

@@ -1,0 +1,131 @@
+"""Compressed files, told by the suffixes of their names, and read as what they hold."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from declutr.corpus import SourceError
+
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4", ".zip")
+
+NAMES: dict[Path, str] = {}
+"""The names of downloaded files at their URLs, which tell the format; names in the cache do not."""
+
+_PACKAGES = {".zst": "zstandard", ".lz4": "lz4"}
+_BLOCK = 1 << 17  # bytes that are decompressed at once
+
+
+def is_compressed(file: Path) -> bool:
+    """Return whether the name of a file has one of the suffixes `COMPRESSIONS`."""
+    return _suffix(file) in COMPRESSIONS
+
+
+def uncompressed_name(file: Path) -> Path:
+    """Return the name without the suffix of a compression, or that of the file in a zip archive.
+
+    # Raises
+
+    `SourceError` : if a zip archive holds another number of files than one.
+    """
+    name = Path(NAMES.get(file, file))
+    if not is_compressed(file):
+        return name
+    if _suffix(file) == ".zip" and file.is_file():
+        with _opened_zip(file) as archive:
+            return Path(_only_member(archive, file).filename)
+    return name.with_suffix("")
+
+
+def open_bytes(file: Path) -> BinaryIO:
+    """Open a file for reading bytes, decompressed.
+
+    # Raises
+
+    `SourceError` : if a package is not installed that decompresses the file, or a zip archive holds
+        another number of files than one.
+    """
+    suffix = _suffix(file)
+    if suffix == ".zip":
+        with _opened_zip(file) as archive:  # The stream of its file keeps the archive open.
+            return cast(BinaryIO, archive.open(_only_member(archive, file)))
+    if suffix == ".zst" and (frames := _zstandard_frames(file)) is not None:
+        return cast(BinaryIO, io.BufferedReader(frames, _BLOCK))
+    import fsspec
+    from fsspec.utils import infer_compression
+
+    compression = infer_compression(f"file{suffix}") if suffix in COMPRESSIONS else None
+    if compression is None and suffix in COMPRESSIONS:
+        raise SourceError(
+            f"'{file}' is compressed, which needs the package {_PACKAGES.get(suffix, suffix)}, "
+            "which is not installed: pip install 'declutr[compression]'."
+        )
+    return fsspec.filesystem("file").open(str(file), "rb", compression=compression)
+
+
+def _suffix(file: Path) -> str:
+    return Path(NAMES.get(file, file)).suffix.lower()
+
+
+def _opened_zip(file: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        raise SourceError(f"'{file}' could not be read as a zip archive: {error}.") from error
+
+
+def _only_member(archive: zipfile.ZipFile, file: Path) -> zipfile.ZipInfo:
+    # macOS adds a folder of that name with what its file system knows besides.
+    inside = (member for member in archive.infolist() if not member.is_dir())
+    members = [member for member in inside if not member.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        raise SourceError(
+            f"'{file}' is a zip archive of {len(members)} files, expected one. Unpack it, and give "
+            "the folder."
+        )
+    return members[0]
+
+
+def _zstandard_frames(file: Path) -> "_Frames | None":
+    """Return the stream of a file in Zstandard's format by the package zstandard, if there is it.
+
+    That package's own streams end without an error where a file is cut off. fsspec's other choices,
+    of Python 3.14 and of backports.zstd, do not.
+    """
+    try:
+        import zstandard
+    except ImportError:
+        return None
+    return _Frames(open(file, "rb"), zstandard.ZstdDecompressor())
+
+
+class _Frames(io.RawIOBase):
+    """The decompressed bytes of a file of Zstandard frames."""
+
+    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
+        self._file, self._decompressor = file, decompressor
+        self._frame: Any = None
+        self._compressed, self._ready = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            self._compressed = self._compressed or self._file.read(_BLOCK)
+            if not self._compressed:
+                if self._frame is not None:
+                    raise EOFError("the file is cut off: its last frame has no end")
+                return 0
+            self._frame = self._frame or self._decompressor.decompressobj()
+            self._ready = memoryview(self._frame.decompress(self._compressed))
+            self._compressed = b""
+            if self._frame.eof:
+                self._compressed, self._frame = self._frame.unused_data, None
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
