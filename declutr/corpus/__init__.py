@@ -1,6 +1,7 @@
 """Files of any format as rows, sentences, and token ids on disk, without AllenNLP."""
 
 import os
+import re
 from collections.abc import Sequence
 
 from declutr.earlier_paths import names_of
@@ -8,6 +9,7 @@ from declutr.earlier_paths import names_of
 PathLike = str | os.PathLike
 Paths = PathLike | Sequence[PathLike]
 _ENCODING_ERRORS = ("strict", "replace")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 __getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
@@ -23,6 +25,14 @@ def normalize_whitespace(text: str) -> str:
     'One text of three lines'
     """
     return " ".join(text.split())
+
+
+def without_surrogates(text: str) -> str:
+    """Return the text with U+FFFD for lone surrogates, as JSON holds for half of an emoji.
+
+    Other programs write them for undecodable bytes. No tokenizer takes them.
+    """
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def require_encoding_errors(encoding_errors: str) -> None:

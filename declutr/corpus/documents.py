@@ -17,6 +17,7 @@ from declutr.corpus import (
     Paths,
     normalize_whitespace,  # noqa: F401 - re-exported
     require_encoding_errors,
+    without_surrogates,
 )
 from declutr.corpus.compressed_files import NAMES
 from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
@@ -133,7 +134,7 @@ def read_documents(
 
     A blank line of a JSON-lines file, and a null document, is a blank row. Only a line feed ends a
     line (`declutr.corpus.text_files`). Files with a byte order mark of UTF-16 or UTF-32 are read in
-    that encoding.
+    that encoding. A lone surrogate, as JSON holds for half of an emoji, is read as U+FFFD.
 
     CSV and TSV files are read as Python's `csv` and other tools read them: the first row names the
     columns, a quoted text may hold line ends, and blank lines are not rows. To have the lines of
@@ -264,4 +265,4 @@ def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str)
         raise SourceError(
             f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
         )
-    return text or ""
+    return without_surrogates(text or "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
-from declutr.corpus import normalize_whitespace
+from declutr.corpus import normalize_whitespace, without_surrogates
 from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
@@ -71,9 +71,7 @@ class SentenceSplitter:
             for text in texts:
                 if not isinstance(text, str):
                     raise no_text(text, len(kept))
-                # JSON can hold lone surrogates, which neither spaCy nor a UTF-8 file can.
-                text = text.encode("utf-8", "replace").decode("utf-8")
-                paragraphs = map(normalize_whitespace, _PARAGRAPHS.split(text))
+                paragraphs = map(normalize_whitespace, _PARAGRAPHS.split(without_surrogates(text)))
                 sentences = [
                     sentence
                     for paragraph in paragraphs

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from declutr.corpus import normalize_whitespace, require_encoding_errors
+from declutr.corpus import (
+    normalize_whitespace,
+    require_encoding_errors,
+    without_surrogates,
+)
 from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
 
@@ -192,4 +196,4 @@ def _single_spaced(value: Any, column: Column, place: str) -> str:
         raise SourceError(
             f"{place}: column {column!r} holds {type(value).__name__}, expected a string."
         )
-    return normalize_whitespace(value or "")
+    return without_surrogates(normalize_whitespace(value or ""))

@@ -18,7 +18,6 @@ _EXPECTED = "Expected texts: a list of strings, or a tuple, Series, array or gen
 
 _LONGEST_NAME = 4096  # Characters. No system has longer names.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # For each package, the call that turns a column into a list.
 _AS_LIST = {"pandas": ".tolist()", "polars": ".to_list()", "pyarrow": ".to_pylist()"}
@@ -202,8 +201,3 @@ def text_blocks(texts: Iterable[str], most: int, characters: int) -> Iterator[li
             block, held = [], 0
     if block:
         yield block
-
-
-def without_surrogates(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which stand for undecodable bytes."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

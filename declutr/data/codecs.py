@@ -20,7 +20,7 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
-from declutr.corpus.text_inputs import without_surrogates
+from declutr.corpus import without_surrogates
 from declutr.data import tokenizers
 from declutr.data.collation import ContentIds, Frame, PackedSpans
 

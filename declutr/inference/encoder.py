@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from declutr.corpus.text_inputs import NamedFiles, as_texts, without_surrogates
+from declutr.corpus import without_surrogates
+from declutr.corpus.text_inputs import NamedFiles, as_texts
 from declutr.inference import EncoderError, require_one_of
 from declutr.inference.open_text_model import DTYPES, chosen_dtype, device_names, open_text_model
 from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding

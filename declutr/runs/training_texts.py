@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from declutr.bridge.component_names import short
-from declutr.corpus import SourceError
+from declutr.corpus import SourceError, without_surrogates
 from declutr.corpus.documents import read_documents, source_files
 from declutr.corpus.tables import read_rows
-from declutr.corpus.text_inputs import names_a_file, no_text, require_rows, without_surrogates
+from declutr.corpus.text_inputs import names_a_file, no_text, require_rows
 from declutr.runs.pair_columns import columns_of, text_columns
 from declutr.runs.recipe_parameters import as_json
 from declutr.system.files import write_whole

@@ -85,6 +85,11 @@ class TestFormats:
         assert read(parquet(tmp_path / "a.parquet", ["a", None, "b"])) == ["a", "", "b"]
         assert read(write("a.jsonl", '{"text": "a"}\n{"text": null}\n')) == ["a", ""]
 
+    def test_lone_surrogates_are_replaced(self, write):
+        for name, form in (("a.jsonl", "{}\n"), ("a.json", "[{}]")):
+            content = form.format(r'{"text": "half \ud83d, whole \ud83d\ude00"}')
+            assert read(write(name, content)) == ["half \ufffd, whole \U0001f600"]
+
     def test_the_text_key_names_the_document(self, write, tmp_path):
         file = write("a.jsonl", '{"body": "a", "text": 1}\n{"body": "b", "text": [2]}\n')
         assert read(file, text_key="body") == ["a", "b"]

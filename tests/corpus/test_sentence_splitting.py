@@ -112,7 +112,7 @@ class TestFiles:
 
     def test_lone_surrogates_are_replaced(self, write, tmp_path):
         text, _ = self.split([write("a.jsonl", '{"text": "One \\ud800."}\n')], tmp_path)
-        assert text == "One ?.\n\n"
+        assert text == "One \ufffd.\n\n"
 
     def test_files_of_several_runs_make_one_corpus(self, write, tmp_path):
         """The reader "sentences" needs a blank row between documents, also where one file ends."""

@@ -47,6 +47,10 @@ class TestFormats:
         pq.write_table(pa.Table.from_pylist(TABLE), tmp_path / "a.parquet")
         assert named(read_rows([tmp_path / "a.parquet"])) == TABLE
 
+    def test_lone_surrogates_are_replaced(self, write):
+        (row,) = read_rows([write("a.jsonl", r'{"a": "half \ud83d"}' + "\n")])
+        assert row.text("a") == "half \ufffd" and row.texts("a") == ["half \ufffd"]
+
     def test_several_files_have_a_header_each(self, write):
         file = write("a.tsv", TSV)
         assert named(read_rows([file, file])) == TABLE * 2

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from declutr.corpus.text_inputs import no_text, without_surrogates
+from declutr.corpus import without_surrogates
+from declutr.corpus.text_inputs import no_text
 from declutr.inference.bulk.manifest import Counts
 
 _REPLACEMENT = "\ufffd"
