@@ -13,6 +13,7 @@ from torch import Tensor
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
+from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.objectives import (
     Triplet,
     instance_loss,
@@ -216,6 +217,38 @@ def test_a_validation_loss_that_there_is_not(checkpoint: Path, sentences: Path) 
     model.attach(trainer_for(reader, sentences, metric="sts"))
     pairs = SentenceReader(positives="next", **parts(checkpoint))
     plain_model(checkpoint).attach(trainer_for(pairs, sentences))
+
+
+def test_no_validation_loss_without_positives_or_with_too_few_pairs(
+    checkpoint: Path, sentences: Path
+) -> None:
+    """Language modelling alone, and batches of a single pair."""
+    alone = plain_model(checkpoint, mlm=True, loss=None)
+    with pytest.raises(ConfigurationError, match="no validation loss where the dataset reader"):
+        alone.attach(trainer_for(SentenceReader(**parts(checkpoint)), sentences))
+    pairs = SentenceReader(positives="next", **parts(checkpoint))
+    alone.attach(trainer_for(pairs, sentences))
+    trainer = trainer_for(pairs, sentences)
+    trainer._validation_data_loader = DeCLUTRDataLoader(pairs, str(sentences), batch_size=1)
+    message = r"at most 1 pair\(s\), and NTXent needs 2 for a validation loss: raise"
+    with pytest.raises(ConfigurationError, match=message):
+        plain_model(checkpoint).attach(trainer)
+    plain_model(checkpoint, mlm=True).attach(trainer)  # it has the loss of language modelling
+    spans_of = DeCLUTRDatasetReader(
+        num_anchors=2, num_positives=1, max_span_len=2, min_span_len=1, **parts(checkpoint)
+    )
+    sentences.write_text("ka lo mi tu re sa no ve pi\n")
+    trainer._validation_data_loader = DeCLUTRDataLoader(spans_of, str(sentences), batch_size=1)
+    plain_model(checkpoint).attach(trainer)  # two anchors are two pairs
+
+
+def test_views_that_change_nothing_are_told(checkpoint: Path, caplog: Any) -> None:
+    views = {"type": "cutoff", "rate": 0.5}
+    plain_model(checkpoint, views=views)
+    assert "change nothing" not in caplog.text
+    plain_model(checkpoint, loss=BANK, views=views)
+    assert "InstanceDiscrimination compares no two views" in caplog.text
+    assert "'views' (CutoffViews) change nothing" in caplog.text
 
 
 def test_more_instances_than_places(checkpoint: Path, sentences: Path) -> None:

@@ -13,7 +13,7 @@ from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.deferral import scipy_optimize
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
-from declutr.transformer.architectures import keep_adapter_dtypes
+from declutr.transformer.architectures import keep_adapter_dtypes, remove_pooler
 
 with scipy_optimize():
     import transformers.modeling_utils  # noqa: F401 - otherwise imported with the first model
@@ -73,8 +73,8 @@ def loaded_transformer(
     if pooling == "pooler":
         if getattr(model, "pooler", None) is None:
             raise EncoderError(f"{type(model).__name__} has no pooler; use another pooling.")
-    elif getattr(model, "pooler", None) is not None:
-        model.pooler = None  # its output is not used
+    else:
+        remove_pooler(model)
     keep_adapter_dtypes(model)
     return tokenizer, model
 

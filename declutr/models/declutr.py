@@ -20,6 +20,7 @@ from declutr.modules.heads import Head, MomentumEncoder
 from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
+from declutr.system.distributed import is_distributed
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
@@ -139,6 +140,15 @@ class DeCLUTR(RecordedModel):
         masks = getattr(text_field_embedder, "masked_language_modeling", False)
         self.masked_language_modeling = masks and mlm_weight > 0
         parts.require_a_term(self.contrastive, self.masked_language_modeling)
+        if views is not None and self.contrastive:
+            parts.warn_of_unused_views(views, loss)
+        unused = loss is not None and not self.contrastive
+        if unused and is_distributed():
+            # Parameters without gradients stop distributed training. In one process they stay as
+            # they are, since the optimizer of a run that is resumed counts them.
+            for part in (feedforward, self._head, self._predictor, loss):
+                if part is not None:
+                    part.requires_grad_(False)
         self._decoder = None
         if reconstruct:
             trained = self.masked_language_modeling and not two_encoders
@@ -161,6 +171,8 @@ class DeCLUTR(RecordedModel):
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
         self._second_encoder = parts.second_encoder(own) if two_encoders else None
+        if self._second_encoder is not None and unused and is_distributed():
+            self._second_encoder.requires_grad_(False)
         self._encoders = Encoders(own, self._second_encoder, momentum_encoder, embed_with_first)
         self._wanted = loss.inputs if loss is not None and self.contrastive else {}
 
@@ -211,8 +223,8 @@ class DeCLUTR(RecordedModel):
         self.require_data(trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
         trainer_data.require_validation_data(trainer)
-        if self.contrastive:
-            trainer_data.require_validation_loss(trainer)
+        alone = self.contrastive and not self.masked_language_modeling
+        trainer_data.require_validation_loss(trainer, self._loss if alone else None)
         if self._loss is not None:
             self._loss.follow_optimizer(trainer.optimizer)
         trainer_data.require_whole(self, trainer, momentum_encoder=self._momentum_encoder)

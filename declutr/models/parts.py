@@ -1,6 +1,7 @@
 """Construction of the parts of the Model "declutr", and checks that they fit together."""
 
 import copy
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
 from declutr.objectives import Objective
 from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
+
+logger = logging.getLogger(__name__)
 
 PRECISIONS = ("auto", "bfloat16", "float32")
 """The values of `precision`; see `declutr.modules.precision.training_precision`."""
@@ -220,6 +223,15 @@ def require_other_encoders(
         raise ConfigurationError(
             f"{type(views).__name__} makes the vectors of the second view without an encoder: "
             "remove momentum_encoder and two_encoders, or take other views."
+        )
+
+
+def warn_of_unused_views(views: Views, loss: Objective | None) -> None:
+    """Warn of views that an objective of single texts makes no use of."""
+    if loss is not None and views.group == 1 and not loss.inputs.keys() & set(PAIRS):
+        logger.warning(
+            f"{type(loss).__name__} compares no two views of a text, so 'views' "
+            f"({type(views).__name__}) change nothing. Remove the key."
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives import Objective
-from declutr.system.distributed import is_sharded
+from declutr.system.distributed import is_sharded, world_size
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
@@ -112,10 +112,16 @@ def require_validation_data(trainer: Any) -> None:
         )
 
 
-def require_validation_loss(trainer: Any) -> None:
+def require_validation_loss(trainer: Any, loss: Objective | None) -> None:
     """Raise if a trainer tracks a validation loss that its validation data cannot give.
 
-    Without positives, a model in evaluation mode returns no loss; AllenNLP would take it to be 0.
+    Without positives, a model in evaluation mode returns no loss, and none for a batch of too few
+    pairs either; AllenNLP would take it to be 0.
+
+    # Parameters
+
+    trainer : the trainer.
+    loss : the objective, if a batch of too few pairs has no other loss.
     """
     loader: Any = getattr(trainer, "_validation_data_loader", None)
     reader = getattr(loader, "reader", None)
@@ -130,8 +136,19 @@ def require_validation_loss(trainer: Any) -> None:
     instance = reader.instance(path, int(documents[0]))
     if "positives" not in instance.fields:
         raise ConfigurationError(
-            "There is no validation loss where the dataset reader brings no positives: both "
-            "views are the same text, and they differ in training alone. Remove "
+            "There is no validation loss where the dataset reader brings no positives: the model "
+            "embeds such texts, and views of one text differ in training alone. Remove "
             "validation_data_path; to choose among epochs, use the callback "
             "evaluate_embeddings (select_by)."
+        )
+    if loss is None:
+        return
+    of_each = instance["anchors"].get_padding_lengths()  # several spans, or a single text
+    rows = min(getattr(loader, "batch_size", None) or len(documents), len(documents))
+    pairs = rows * of_each.get("num_spans", of_each.get("num_fields", 1)) * world_size()
+    if pairs < loss.min_pairs:
+        raise ConfigurationError(
+            f"A batch of '{path}' has at most {pairs} pair(s), and {type(loss).__name__} needs "
+            f"{loss.min_pairs} for a validation loss: raise validation_data_loader.batch_size, or "
+            "give more validation data."
         )

@@ -107,7 +107,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
                     f"sub_module '{sub_module}' is no part of {type(whole).__name__}."
                 )
             transformer = getattr(whole, sub_module)
-        if transformer.get_input_embeddings().num_embeddings < len(tokenizer.tokenizer):
+        if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
             transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
         keep_adapter_dtypes(transformer.base_model)
         if gradient_checkpointing:

@@ -11,6 +11,7 @@ from transformers import AutoModel
 from declutr.modules.masked_lm import masked_lm_sums
 from declutr.sampling.masking import IGNORE
 from declutr.system.host_memory import carried
+from declutr.transformer.architectures import remove_pooler
 from declutr.transformer.training_products import quick_products
 
 
@@ -39,8 +40,7 @@ class TextDecoder(torch.nn.Module):
         config = copy.deepcopy(encoder.config)
         config.is_decoder, config.add_cross_attention, config.use_cache = True, True, False
         self.transformer: Any = AutoModel.from_config(config, dtype=torch.float32)
-        if getattr(self.transformer, "pooler", None) is not None:
-            self.transformer.pooler = None  # as the encoder has none
+        remove_pooler(self.transformer)  # as the encoder has none
         if not _share(encoder, self.transformer):
             raise ConfigurationError(
                 "reconstruct needs a transformer with cross-attention, which transformers does not "

@@ -14,7 +14,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
-from declutr.transformer.architectures import features_zeroed, first_position, max_positions
+from declutr.transformer.architectures import (
+    features_zeroed,
+    first_position,
+    max_positions,
+    remove_pooler,
+)
 from declutr.transformer.packed_attention import recomputation_contexts
 from declutr.transformer.pooling import LAYERS, mean_of_layers
 from declutr.transformer.training_products import quick_products
@@ -225,9 +230,7 @@ def load_transformer(
         dtype = kwargs.pop("dtype")
         config = AutoConfig.from_pretrained(model_name, **kwargs)
         model = auto_class.from_config(config, dtype=dtype, trust_remote_code=trust)
-    if getattr(model.base_model, "pooler", None) is not None:
-        # Its output is never used, and parameters without gradients stop distributed training.
-        model.base_model.pooler = None
+    remove_pooler(model.base_model)
     return model
 
 

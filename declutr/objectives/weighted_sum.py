@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from allennlp.common import FromParams
@@ -65,7 +65,8 @@ class WeightedSum(Objective):
     # Raises
 
     `ConfigurationError` : if there are no terms, if two terms are given the same name, or if terms
-        take groups of different numbers of pairs (`contrastive_tension` beside another objective).
+        take groups of different numbers of pairs (`contrastive_tension` beside another objective)
+        or embeddings of different widths.
     """
 
     def __init__(self, objectives: list[WeightedObjective]) -> None:
@@ -83,12 +84,31 @@ class WeightedSum(Objective):
             )
         self.group = groups.pop()
         self.min_pairs = max(term.objective.min_pairs for term in objectives)
+        self.min_consecutive = max(term.objective.min_consecutive for term in objectives)
+        self.same_texts = any(term.objective.same_texts for term in objectives)
+        self.embedding_size = _common_size(objectives)
         self._inputs: dict[str, bool] = {}
         for term in objectives:
             for name, required in term.objective.inputs.items():
                 self._inputs[name] = required or self._inputs.get(name, False)
         self.last_terms: dict[str, Tensor] = {}
         self.last_metrics: dict[str, Tensor] = {}
+
+    @property
+    def instances(self) -> int | None:
+        """The number of places of the smallest memory of a term, or `None` if none has one."""
+        return getattr(self._smallest, "instances", None)
+
+    @property
+    def more_room(self) -> str | None:
+        """What to do if these are too few, by the objective they are of."""
+        return getattr(self._smallest, "more_room", None)
+
+    @property
+    def _smallest(self) -> Any:
+        """The term with the smallest memory, or `None`."""
+        limited = [one for one in self.objectives if getattr(one, "instances", None) is not None]
+        return min(limited, key=lambda one: int(one.instances), default=None)  # type: ignore[arg-type]
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -159,6 +179,17 @@ def _projected(given: dict[str, Tensor]) -> dict[str, Tensor]:
     }
     keys = {"keys": views["positives"]} if "positives" in views else {}
     return keys | given | views
+
+
+def _common_size(terms: list[WeightedObjective]) -> int | None:
+    """Return the `embedding_size` of the terms that have one; raise if these differ."""
+    sizes = {term.objective.embedding_size for term in terms} - {None}
+    if len(sizes) > 1:
+        raise ConfigurationError(
+            f"The terms of a weighted_sum have embedding_size {sorted(map(str, sizes))}, expected "
+            "one, the width of what the model gives them."
+        )
+    return next(iter(sizes), None)
 
 
 def _names(terms: list[WeightedObjective]) -> list[str]:

@@ -8,7 +8,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.training.util import make_vocab_from_params
+from filelock import FileLock, Timeout
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
@@ -24,10 +26,14 @@ from declutr.archives import RUN
 from declutr.bridge.additions import differences, shown
 from declutr.bridge.component_names import short
 from declutr.bridge.own_names import as_before, spelt
+from declutr.corpus import SourceError
+from declutr.corpus.documents import source_files
+from declutr.corpus.file_digests import file_digests
 from declutr.runs.first_tables import use_first_table
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
-from declutr.system.files import write_whole
+from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import json_object, write_whole
 from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)
@@ -36,9 +42,10 @@ CONFIG, FINISHED, ARCHIVE = "config.json", "finished.json", "model.tar.gz"
 TEXTS = "texts"
 """The folder of texts that were given in memory, in the folder of the run."""
 
+_DATA = "data.json"  # the digests of the files that the run began with
 _NEW_TEXTS = "texts.new"
 _BEFORE_TRAINING = {
-    *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, "out.log"),
+    *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, _DATA, "out.log"),
     *(f"out_worker{rank}.log" for rank in range(64)),
 }
 _OF_RUNS = (  # what AllenNLP and this package write into the folder of a run
@@ -64,6 +71,32 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from training in the folder within this context.
+
+        # Raises
+
+        `TrainingError` : another process trains in it.
+        """
+        lock = FileLock(f"{self._folder}.lock")
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise TrainingError(
+                f"Another process trains in '{self._folder}'. Wait for it, or choose another "
+                "output."
+            ) from error
+        except (OSError, NotImplementedError):
+            logger.warning("Found no locks at '%s': train there only once at a time.", self._folder)
+        try:
+            yield
+        finally:
+            if lock.is_locked:
+                lock.release()
+                Path(lock.lock_file).unlink(missing_ok=True)
 
     @property
     def _names(self) -> set[str]:
@@ -171,6 +204,8 @@ class RunFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             if written:
                 new.rename(self._folder / TEXTS)
+            if digests := self._digests(params.params):
+                write_whole(self._folder / _DATA, json.dumps(digests, indent=2) + "\n")
         # The folder may have been moved since, and with it the texts.
         write_whole(self._folder / CONFIG, json.dumps(params.as_ordered_dict(), indent=4))
         return True
@@ -194,6 +229,11 @@ class RunFolder:
                 apart.append(
                     f"the texts in {name} differ from those it began with{_row(old, new / name)}"
                 )
+        known = json_object(self._folder / _DATA)  # runs of earlier releases have none
+        digests = self._digests(params.params) if known and not apart else {}
+        for key in known.keys() & digests.keys():
+            if known[key] != digests[key]:
+                apart.append(f"the files of {key} are not those that it began with")
         if apart:
             raise TrainingError(
                 f"'{self._folder}' holds a run that was begun otherwise: {shown(apart)}. Call with "
@@ -201,6 +241,29 @@ class RunFolder:
                 f"recipe='{self._folder / CONFIG}'), with force=True to remove it and begin anew, "
                 "or with another output."
             )
+
+    def _digests(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return the digests of the files of data, by the key of their path.
+
+        Left out are texts that are kept in the folder, URLs, and what cannot be read: the encoder
+        of a finished run is opened without its data.
+        """
+        cache = default_cache_dir()
+        found = {}
+        for key in _PATHS:
+            path = config.get(key)
+            places = [path] if isinstance(path, str) else path or []
+            own = (Path(place).is_relative_to(self._folder / TEXTS) for place in places)
+            if not places or any(own) or any("://" in place for place in places):
+                continue
+            try:
+                cache.mkdir(parents=True, exist_ok=True)
+                files = source_files(places)
+                digests = file_digests(files, cache)
+            except (SourceError, OSError):
+                continue
+            found[key] = [digests[file][0] for file in files]
+        return found
 
     def _require_disposable(self, params: Params, coming: set[str]) -> None:
         """Raise `TrainingError` if to begin anew would remove data, or what is not of a run.

@@ -82,8 +82,9 @@ def train(
 
     # Raises
 
-    `TrainingError` : `output` holds a run with other parameters or texts, or files that are no run;
-        or the recipe trains no sentence encoder (those of RECLAIM train task models).
+    `TrainingError` : `output` holds a run with other parameters or texts, or files that are no run,
+        or another process trains in it; or the recipe trains no sentence encoder (those of RECLAIM
+        train task models).
     `declutr.runs.known_keys.RecipeError` : the recipe has no such key, or needs a model.
     `declutr.recipes.UnknownRecipe` (a `ValueError`) : there is no such recipe.
     `TypeError`, `ValueError` : the texts are not what the recipe reads.
@@ -97,7 +98,7 @@ def train(
     if not _running.acquire(blocking=False):
         raise TrainingError("A training runs in this process already, in another thread.")
     try:
-        with random_numbers_restored():
+        with run.alone(), random_numbers_restored():
             if run.prepare(params, data, validation, force):
                 with as_in_a_new_process(), logging_to_file():
                     run.train(params)

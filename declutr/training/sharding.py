@@ -54,7 +54,8 @@ class FsdpAccelerator(DdpAccelerator):
     # Raises
 
     `ConfigurationError` : there is a single process, the model or trainer has a part that cannot be
-        sharded (`regularizer`, `moving_average`, `use_amp`), or torch has no `fully_shard`.
+        sharded (`regularizer`, `moving_average`, `use_amp`, a parameter that is one number), or
+        torch has no `fully_shard`.
     """
 
     def __init__(
@@ -93,7 +94,8 @@ class FsdpAccelerator(DdpAccelerator):
 
         # Raises
 
-        `ConfigurationError` : the model has a regularizer, or torch has no `fully_shard`.
+        `ConfigurationError` : the model has a regularizer or a parameter that is one number, or
+            torch has no `fully_shard`.
         """
         fsdp = _fsdp()
         if getattr(model, "_regularizer", None) is not None:
@@ -101,6 +103,13 @@ class FsdpAccelerator(DdpAccelerator):
                 "A regularizer needs whole parameters, of which a process has a part only with the "
                 'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
                 "optimizer."
+            )
+        scalars = [name for name, parameter in model.named_parameters() if not parameter.dim()]
+        if scalars:
+            raise ConfigurationError(
+                f"'{scalars[0]}' is a single number that is learnt, which torch cannot shard. Do "
+                'not learn it (learn_scale and learn_bias of the loss "nce"), or remove '
+                '"ddp_accelerator".'
             )
         # All processes start with the weights of the first, as with DistributedDataParallel.
         # Buffers of integers hold positions, which are equal already.
@@ -151,12 +160,15 @@ def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     They are the members of the largest `ModuleList` of modules of one class, by its parameters, and
     of other lists of at least a tenth of its size (such as the decoder of an encoder-decoder).
     Lists inside of layers are left out, and so are layers that share parameters with other modules,
-    which cannot be gathered on their own.
+    which cannot be gathered on their own, and those of a module with a true attribute
+    `reads_weights`, which reads weights of its layers without calling them.
     """
     uses = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
     found: list[tuple[int, list[torch.nn.Module]]] = []
     inside: set[torch.nn.Module] = set()
     for module in model.modules():  # from the outside in
+        if getattr(module, "reads_weights", False):
+            inside.update(module.modules())
         if module in inside or not isinstance(module, torch.nn.ModuleList):
             continue
         members = list(module)

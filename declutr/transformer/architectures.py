@@ -20,6 +20,7 @@ FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu
 """Activations that a linear layer can apply, with oneDNN's names of operation and algorithm."""
 
 _GELUS = {"none": "gelu", "tanh": "gelu tanh"}
+_CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is one
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 
@@ -222,6 +223,32 @@ def masked_lm_logits(model: Any, hidden: Tensor) -> Tensor:
     return headed(return_dict=True).logits.squeeze(0)
 
 
+def remove_pooler(transformer: Any) -> None:
+    """Remove the pooler of a transformer, if it has one; its output must not be used.
+
+    Parameters without gradients would stop distributed training.
+    """
+    if getattr(transformer, "pooler", None) is not None:
+        called = transformer.config.model_type in _CALL_POOLER
+        transformer.pooler = _NoPooler() if called else None
+
+
+class _NoPooler(torch.nn.Module):
+    """A pooler that returns `None`."""
+
+    def forward(self, hidden: Tensor) -> None:
+        """Return nothing for hidden states `(N, L, d)`."""
+
+
+class _HiddenStates(BaseModelOutputWithPoolingAndCrossAttentions):
+    """Hidden states as the output of an encoder of any kind, whose other outputs are `None`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
 class _Given(torch.nn.Module):
     """A stand-in for an encoder that returns given hidden states; other attributes are its own."""
 
@@ -230,8 +257,8 @@ class _Given(torch.nn.Module):
         self.__dict__["_encoder"] = encoder  # not a submodule, or it would be registered twice
         self.__dict__["_hidden"] = hidden
 
-    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPoolingAndCrossAttentions:
-        return BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=self._hidden)
+    def forward(self, *args: Any, **kwargs: Any) -> _HiddenStates:
+        return _HiddenStates(last_hidden_state=self._hidden)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_encoder"], name)

@@ -210,7 +210,7 @@ def texts_to_try(
         lengths.append(width - len(lengths) % (width // 2 + 1))
     texts = len(lengths)
     embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
-    vocabulary = embeddings.num_embeddings
+    vocabulary = len(embeddings.weight)
     token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
     token_ids[token_ids == padding_id] = (padding_id + 1) % vocabulary
     ends = torch.tensor(lengths, device=device)

@@ -225,6 +225,19 @@ def test_the_loss_of_the_objective_alone(
     assert without_gradient(model) == []
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_what_projects_for_a_term_without_weight_is_not_trained_by_several_processes(
+    make_model: Callable, batch: dict, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """A parameter without a gradient stops them; in one process, it counts for the optimizer."""
+    monkeypatch.setattr("declutr.models.declutr.is_distributed", lambda: several)
+    changes = {"feedforward": feedforward(32), "loss": {"type": "nce", "learn_bias": True}}
+    model = make_model(contrastive_weight=0.0, **changes).train()
+    model(**batch)["loss"].backward()
+    unused = [] if several else ["_feedforward", "_loss"]
+    assert sorted({name.split(".")[0] for name in without_gradient(model)}) == unused
+
+
 @pytest.mark.parametrize("mask_contrastive_anchor", [True, False])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, 3.0)])
 def test_the_loss_of_both_terms(

@@ -110,6 +110,17 @@ def test_a_miner_goes_to_every_term() -> None:
         two().attach_miner(miner)
 
 
+def test_what_a_term_needs_of_the_data_the_sum_needs() -> None:
+    bank = {"type": "reclaim", "embedding_size": 6, "instances": 9, "num_negatives": 2}
+    larger = {**bank, "instances": 12}
+    terms = [{"objective": {"type": "quick_thoughts"}}, {"objective": larger}, {"objective": bank}]
+    objective, plain = built(*terms), two()
+    assert objective.same_texts and objective.min_consecutive == 2 and objective.instances == 9
+    assert objective.embedding_size == 6 and objective.more_room is None
+    assert not plain.same_texts and plain.min_consecutive == 1
+    assert plain.instances is plain.embedding_size is plain.more_room is None
+
+
 def test_invalid_terms_raise() -> None:
     with pytest.raises(ConfigurationError, match="at least one objective, got none"):
         built()
@@ -120,6 +131,9 @@ def test_invalid_terms_raise() -> None:
         WeightedObjective(ISBert())
     with pytest.raises(ConfigurationError, match="BYOL compares with targets of both"):
         WeightedObjective(BYOL())
+    sizes = [{"type": "moco", "embedding_size": size} for size in (4, 8)]
+    with pytest.raises(ConfigurationError, match=r"embedding_size \['4', '8'\], expected one"):
+        built(*({"objective": size} for size in sizes))
     with pytest.raises(ConfigurationError, match=r"groups of \[1, 3\] pairs, expected equal"):
         sum_of(NTXent(), ContrastiveTension(2))
     assert sum_of(ContrastiveTension(2), ContrastiveTension(2)).group == 3 and two().group == 1

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,47 @@ def test_processes_of_a_training(
 def test_one_training_at_a_time(checkpoint: Path, tmp_path: Path) -> None:
     with _running, pytest.raises(TrainingError, match="runs in this process already"):
         train(["a text"], checkpoint, tmp_path)
+
+
+def test_one_process_at_a_time_trains_in_a_folder(checkpoint: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = f"""
+        from pathlib import Path
+        from declutr.runs.run_folder import RunFolder
+        with RunFolder(Path({str(run)!r})).alone():
+            print("holds it", flush=True)
+            input()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as other:
+        assert other.stdout is not None and other.stdout.readline() == "holds it\n"
+        with pytest.raises(TrainingError, match=r"Another process trains in .*Wait for it"):
+            train(["a text"], checkpoint, run)
+        other.communicate("\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_does_not_go_on_with_other_files(
+    checkpoint: Path, documents: list, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """What is in them decides, and not when they were written, or whether they are still there."""
+    file, run = tmp_path / "docs.txt", tmp_path / "run"
+    file.write_text("\n".join(documents))
+    monkeypatch.setattr("declutr.runs.run_folder.train_model", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(file, checkpoint, run)
+    (run / "training_state_e0_b1.th").touch()  # something to go on with
+    for same in (lambda: os.utime(file, (1, 1)), lambda: file.rename(tmp_path / "moved.txt")):
+        same()
+        with pytest.raises(ZeroDivisionError):
+            train(file, checkpoint, run)
+    file.write_text("\n".join(documents[:-1]))
+    with pytest.raises(TrainingError, match="the files of train_data_path are not those that it"):
+        train(file, checkpoint, run)
+    (run / "data.json").unlink()  # as in a run of an earlier release
+    with pytest.raises(ZeroDivisionError):
+        train(file, checkpoint, run)
 
 
 def test_a_recipe_that_trains_no_encoder(checkpoint: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from allennlp.training.optimizers import MultiOptimizer
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from declutr import Encoder
+from declutr.objectives.memories.lipschitz_critic import Critic
 from declutr.training.sharded_model import ShardedModel
 from declutr.training.sharding import FsdpAccelerator, repeated_layers
 from tests import sharded_steps as steps
@@ -52,6 +53,7 @@ CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "memory": ({"loss": MEMORY}, {}, {}, {}),
     "prototypes": ({"loss": PROTOTYPES}, NO_MLM, {}, {}),
     "learnt temperature": ({"loss": TEMPERATURE}, NO_MLM, {}, {}),
+    "fixed scale": ({"loss": {"type": "nce"}}, NO_MLM, {}, {}),
     "accumulation": ({}, {}, {}, {"accumulate": 2}),
     "in groups": ({"mask_contrastive_anchor": False}, {"unpadding": "grouped"}, {}, {}),
     "checkpointing": ({}, {"gradient_checkpointing": True}, {}, {}),
@@ -412,6 +414,8 @@ def test_layers_that_cannot_be_gathered_alone_are_left_out() -> None:
     assert repeated_layers(model) == list(model.small)
     model.small[0].register_parameter("other", model.layers[0].weight)
     assert repeated_layers(model) == []
+    model.critic = Critic(32, 32, width=64, lipschitz=False)  # it reads weights of its layers
+    assert repeated_layers(model) == []
     assert repeated_layers(torch.nn.Linear(2, 2)) == []
 
 
@@ -453,6 +457,15 @@ def test_a_regularizer_is_refused(build_accelerator: Callable, checkpoint: Path)
     config = model_config(checkpoint, {"regularizer": penalty}, {})
     model = Model.from_params(Params(config), vocab=Vocabulary())
     with pytest.raises(ConfigurationError, match=r"regularizer needs whole.*weight_decay"):
+        build_accelerator().wrap_model(model)
+
+
+def test_a_parameter_that_is_one_number_is_refused(
+    build_accelerator: Callable, checkpoint: Path
+) -> None:
+    config = model_config(checkpoint, {"loss": {"type": "nce", "learn_bias": True}}, NO_MLM)
+    model = Model.from_params(Params(config), vocab=Vocabulary.empty())
+    with pytest.raises(ConfigurationError, match=r"'_loss\.bias' is a single number .* learn_bias"):
         build_accelerator().wrap_model(model)
 
 

@@ -38,6 +38,9 @@ class Critic(nn.Module):
     `ConfigurationError` : if a width is below 1.
     """
 
+    reads_weights = True
+    """Whether weights of inner layers are read without a call of the layer, for sharding."""
+
     def __init__(self, u_width: int, v_width: int, width: int = 64, lipschitz: bool = True) -> None:
         super().__init__()
         sizes = {"u_width": u_width, "v_width": v_width, "width": width}

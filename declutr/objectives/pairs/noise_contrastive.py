@@ -70,6 +70,9 @@ class NoiseContrastive(Objective):
     reduction : `"mean"` or `"sum"` over the N positives.
     """
 
+    log_scale: Tensor
+    bias: Tensor
+
     def __init__(
         self,
         similarity: str = "cosine",
@@ -85,8 +88,15 @@ class NoiseContrastive(Objective):
         self.gamma = None if gamma is None else numerics.above_zero("gamma", gamma)
         self.reduction = numerics.scalar_reduction(reduction)
         log_scale = torch.tensor(math.log(numerics.above_zero("scale", scale)))
-        self.log_scale = torch.nn.Parameter(log_scale, requires_grad=learn_scale)
-        self.bias = torch.nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
+        # What is not learnt are buffers, under the same names: torch shards no scalar parameters.
+        for name, value, learnt in (
+            ("log_scale", log_scale, learn_scale),
+            ("bias", torch.tensor(float(bias)), learn_bias),
+        ):
+            if learnt:
+                self.register_parameter(name, torch.nn.Parameter(value))
+            else:
+                self.register_buffer(name, value)
 
     @numerics.full_precision
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:

@@ -76,6 +76,16 @@ def test_sigmoid_loss_of_siglip() -> None:
     assert computed.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
+def test_what_is_not_learnt_is_no_parameter() -> None:
+    """Its name and value stay: archives of release 1.5.0 have them."""
+    names = {}
+    for learnt in (False, True):
+        loss = NoiseContrastive(scale=2, learn_scale=learnt, learn_bias=learnt)
+        assert [name for name, _ in loss.named_parameters()] == ["log_scale", "bias"] * learnt
+        names[learnt] = {name: value.item() for name, value in loss.state_dict().items()}
+    assert names[False] == names[True] == {"log_scale": pytest.approx(math.log(2)), "bias": 0}
+
+
 def test_unknown_reductions_raise() -> None:
     with pytest.raises(ValueError, match=r"Unknown reduction 'none': expected one of mean, sum"):
         nce_loss(POSITIVE, NEGATIVE, reduction="none")

@@ -1,0 +1,49 @@
+"""Tests of what differs by family of transformers, on models of two layers without weights."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForMaskedLM
+
+from declutr.transformer.architectures import masked_lm_logits, remove_pooler
+from declutr.transformer.packing import texts_to_try
+
+_SMALL = {
+    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 16, "max_position_embeddings": 40, "pad_token_id": 1,
+}  # fmt: skip
+_DECODES = {
+    "vocab_size": 50, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16, "max_position_embeddings": 40,
+}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {
+    "Longformer": {**_SMALL, "attention_window": 8},
+    "Bart": _DECODES,
+    "MBart": _DECODES,
+    "SqueezeBert": {
+        **_SMALL, "embedding_size": 16,
+        **{f"{part}_groups": 1 for part in ("q", "k", "v", "post_attention", "intermediate")},
+        "output_groups": 1,
+    },
+    "LayoutLM": _SMALL,
+    "IBert": _SMALL,
+    "Albert": {**_SMALL, "embedding_size": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_language_modelling_without_a_pooler(kind: str) -> None:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**KINDS[kind])
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    remove_pooler(model.base_model)
+    assert not [name for name, _ in model.base_model.named_parameters() if "pooler" in name]
+    token_ids = torch.arange(2, 18)[None]
+    with torch.no_grad():
+        hidden = model.base_model(input_ids=token_ids).last_hidden_state[0]
+        expected = model(input_ids=token_ids).logits[0]
+        assert torch.allclose(masked_lm_logits(model, hidden), expected, atol=1e-6)
+    assert texts_to_try(model.base_model, 1, torch.device("cpu"))[0].max() < config.vocab_size
