@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
+from declutr.export.exportable import exportable
 from declutr.export.onnx_model import missing_packages
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
+from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
 from tests import families
 from tests.conftest import make_documents, run_config
@@ -316,6 +318,31 @@ def test_a_plain_transformer_is_exported(tmp_path: Path) -> None:
     assert largest_difference(given, expected) < 1e-6
     architectures = json.loads((made.folder / "config.json").read_text())["architectures"]
     assert architectures == ["ElectraForMaskedLM"]
+
+
+@pytest.mark.parametrize("stored", ["neither", "pooler", "head"])
+def test_a_head_and_a_pooler_that_are_not_stored_are_not_made_up(
+    tmp_path: Path, stored: str
+) -> None:
+    """The configurations of public encoders often name a head that their weights do not have."""
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+    place, out = families.build("bert", tmp_path / "bert"), tmp_path / "out"
+    auto_class = AutoModel if stored == "pooler" else AutoModelForMaskedLM
+    model = auto_class.from_config(AutoConfig.from_pretrained(place))
+    (model.base_model if stored == "neither" else model).save_pretrained(place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    opened = TransformerModel(str(place), device=torch.device("cpu"))
+    made = exportable(str(place), opened, normalize=False, whiten=False)
+    exporting.write_transformer(made, out)
+    expected, found = (load_file(folder / "model.safetensors") for folder in (place, out))
+    assert made.has_head == any(name.startswith("cls.") for name in found) == (stored == "head")
+    assert any("pooler." in name for name in found) == (stored == "pooler")
+    assert expected.keys() == {name.removeprefix("bert.") for name in found} or stored == "head"
+    assert json.loads((out / "config.json").read_text())["architectures"] == [
+        "BertForMaskedLM" if stored == "head" else "BertModel"
+    ]
 
 
 @pytest.mark.parametrize(
