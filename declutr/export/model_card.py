@@ -33,8 +33,8 @@ def model_card(
         f"# {name}",
         *_about(model, record),
         *usage(model, onnx),
-        *_training(record),
-        *_scored(record),
+        *training_section(record),
+        *scores_section(record),
         *_checked(comparison),
         *_limits(model),
         "## Made with",
@@ -75,7 +75,8 @@ def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
     yield _table(("", ""), rows)
 
 
-def _training(record: TrainingRecord) -> Iterator[str]:
+def training_section(record: TrainingRecord) -> Iterator[str]:
+    """Yield the paragraphs of the section about training, in Markdown."""
     yield "## Training"
     if not record.recipe:
         yield "Nothing is known of it here: the model was not exported from a training run."
@@ -99,7 +100,8 @@ def _training(record: TrainingRecord) -> Iterator[str]:
     yield f"```json\n{json.dumps(record.recipe, indent=2, ensure_ascii=False)}\n```"
 
 
-def _scored(record: TrainingRecord) -> Iterator[str]:
+def scores_section(record: TrainingRecord) -> Iterator[str]:
+    """Yield the paragraphs of the section with scores; there are none without scores."""
     if not record.scores:
         return
     yield "## Scores"

@@ -129,7 +129,8 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         assert any("rounded to int8" in note for note in small.notes)
         assert small.comparison.differences.keys() == {"declutr.Encoder"}
         assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
-        assert "A static encoder" in (exported.folder / "README.md").read_text()
+        card = (exported.folder / "README.md").read_text()
+        assert "A static encoder" in card and "| train data path | documents.txt |" in card
     (trained / "whitening.safetensors").unlink()
 
 
