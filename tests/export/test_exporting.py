@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
 from declutr.export.exportable import exportable
 from declutr.export.onnx_model import missing_packages
+from declutr.export.output_place import check_place
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
 from declutr.inference.transformer_model import TransformerModel
@@ -252,17 +253,36 @@ def test_an_earlier_export_is_only_replaced_on_request(
     trained: Path, tmp_path: Path, monkeypatch
 ) -> None:
     out = export_model(trained, tmp_path / "out", onnx=False).folder
-    (out / "mine.txt").write_text("")
+    (out / "vocab.txt").write_text("")  # as of a tokenizer of another family
     with pytest.raises(ExportError, match=r"an export at .* already.*--overwrite"):
         export_model(trained, out, onnx=False)
     monkeypatch.setattr(exporting, "compare", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_model(trained, out, onnx=False, overwrite=True)
-    assert (out / "mine.txt").exists()  # the failed export has changed nothing
+    assert (out / "vocab.txt").exists()  # the failed export has changed nothing
     monkeypatch.undo()
     export_model(trained, out, onnx=False, overwrite=True)
-    assert not (out / "mine.txt").exists() and (out / "model.safetensors").exists()
+    assert not (out / "vocab.txt").exists() and (out / "model.safetensors").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_no_export_writes_is_never_removed(trained: Path, tmp_path: Path) -> None:
+    """Neither files of the user in an export nor the models of other tools are."""
+    earlier = Path(__file__).parents[1] / "fixtures" / "release_1_5_0" / "export"
+    out = shutil.copytree(earlier, tmp_path / "out")
+    check_place(str(trained), out, overwrite=True)
+    for name in ("onnx/model.onnx", "onnx/encoder.layer.0.weight", "model-00001-of-2.safetensors"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).touch()
+    check_place(str(trained), out, overwrite=True)
+    for name in (".git/HEAD", "notes.txt", "onnx/model_quantized.onnx", "1_Pooling/mine"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).touch()
+    with pytest.raises(ExportError, match=r"writes: .git/HEAD, 1_Pooling/mine, notes.txt and 1 mo"):
+        check_place(str(trained), out, overwrite=True)
+    (out / "README.md").write_text("---\ntags:\n- mine\n---\n\n- declutr\n")
+    with pytest.raises(ExportError, match=r"something at .* that is no export"):
+        check_place(str(trained), out, overwrite=True)
 
 
 def test_other_folders_are_never_replaced(trained: Path, tmp_path: Path) -> None:
