@@ -54,6 +54,8 @@ def test_truncation_and_padding_sides_are_exported(
         file.write_text(json.dumps({**json.loads(file.read_text()), **cls}))
     found = export_model(place, tmp_path / "out").comparison
     assert {"declutr.Encoder", "transformers"} <= found.differences.keys() and not found.failed
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "beginnings of longer texts are cut" in card and "only the last 128 tokens" in card
     expected = Encoder(place, dtype="float32")(TEXTS)
     assert np.abs(expected[2] - Encoder(exported.folder, dtype="float32")(TEXTS)[2]).max() > 1e-3
 
