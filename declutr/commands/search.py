@@ -75,11 +75,14 @@ Queries are embedded as the index says, after the model's prompt for queries if 
 
 def is_of_archive(index: str, model: str | None) -> bool:
     """Return whether the model of an index, or the one given instead, is a trained archive."""
+    from declutr.archives import NoModel
     from declutr.search.index_files import IndexDescription, SearchError
 
+    if model is not None:
+        return is_archive(model)
     try:
-        return is_archive(model or IndexDescription.load(Path(index)).model)
-    except SearchError:  # told when it is opened
+        return is_archive(IndexDescription.load(Path(index)).model)
+    except (SearchError, NoModel):  # told when it is opened, and what to do
         return False
 
 
