@@ -49,6 +49,7 @@ class StaticTable:
     normalizes : whether embeddings are scaled to length 1.
     prompts, default_prompt_name : texts that are put before texts, by name, and the name of the one
         that is put before those without another.
+    similarity : the similarity function by its sentence-transformers name.
     scale : of vectors in int8, the factors `(d,)` of their dimensions.
     """
 
@@ -57,6 +58,7 @@ class StaticTable:
     normalizes: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+    similarity: str = "cosine"
     scale: np.ndarray | None = None
 
     @cached_property
@@ -115,10 +117,14 @@ def read_static(place: Path, convert: bool = True) -> StaticTable:
         text = file.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise StaticFolderError(f"'{file}' is no UTF-8 text ({error}). Copy it anew.") from error
+    files = ModelFiles(str(place))
     with raised_as(StaticFolderError, NotFollowed):
-        prompts, default = read_prompts(ModelFiles(str(place)))
+        prompts, default = read_prompts(files)
+        similarity = files.settings(SETTINGS).get("similarity_fn_name")
+    if not isinstance(similarity, str):
+        similarity = "cosine"
     vectors, scale = read_weights(inside / WEIGHTS)
-    table = StaticTable(text, vectors, normalizes, prompts, default, scale)
+    table = StaticTable(text, vectors, normalizes, prompts, default, similarity, scale)
     require_rows(table, str(place))
     return table.in_float32() if convert else table
 
@@ -171,7 +177,7 @@ def write_static(table: StaticTable, folder: Path, dtype: str = "float32") -> No
         (folder / "1_Normalize").mkdir(exist_ok=True)
     _write_json(folder / MODULES, modules)
     prompts = {"prompts": table.prompts, "default_prompt_name": table.default_prompt_name}
-    _write_json(folder / SETTINGS, {**prompts, "similarity_fn_name": "cosine"})
+    _write_json(folder / SETTINGS, {**prompts, "similarity_fn_name": table.similarity})
     write_tokenizer(table, folder)
 
 

@@ -34,8 +34,8 @@ class Search(Command):
     )
     epilog = """\
 Without QUERY a prompt asks for one after the other; an empty line is passed over, and the end of
-the input (Ctrl-D) ends it. `declutr search INDEX < queries.txt` reads a query a line. Line numbers
-count from 1, blank lines included.
+the input (Ctrl-D) or Ctrl-C ends it. `declutr search INDEX < queries.txt` reads a query a line.
+Line numbers count from 1, blank lines included.
 
 Queries are embedded as the index says, after the model's prompt for queries if it names one;
 --prompt-name and --prompt put another before them."""
@@ -68,16 +68,21 @@ Queries are embedded as the index says, after the model's prompt for queries if 
                 for query in _queries() if args.query is None else [args.query]:
                     _answer(index, query, args)
         except KeyboardInterrupt:
-            print()
+            if args.query is not None or not sys.stdin.isatty():
+                raise
+            print()  # at the prompt, Ctrl-C ends the command as the end of the input does
 
 
 def is_of_archive(index: str, model: str | None) -> bool:
     """Return whether the model of an index, or the one given instead, is a trained archive."""
+    from declutr.archives import NoModel
     from declutr.search.index_files import IndexDescription, SearchError
 
+    if model is not None:
+        return is_archive(model)
     try:
-        return is_archive(model or IndexDescription.load(Path(index)).model)
-    except SearchError:  # told when it is opened
+        return is_archive(IndexDescription.load(Path(index)).model)
+    except (SearchError, NoModel):  # told when it is opened, and what to do
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command lo
 
 METHODS = ("texts", "words", "transformer", "distil", "random")
 _OF_TEXTS = ("texts", "random")
+_WRITTEN = re.compile(
+    r"model\.safetensors|(modules|config_sentence_transformers|static_embedding)\.json"
+    r"|(tokenizer|tokenizer_config)\.json"
+)
 
 
 class StaticVectors(Command):
@@ -126,7 +131,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _checked_place(folder: Path, overwrite: bool) -> Path:
-    from declutr.archives.static_folder import is_static
+    from declutr.archives.static_folder import SHAPE, is_static
+    from declutr.export.output_place import other_files
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not is_static(folder):
@@ -138,6 +144,16 @@ def _checked_place(folder: Path, overwrite: bool) -> Path:
             raise CommandError(
                 f"There is a static encoder at '{folder}'. Replace it with --overwrite, or choose "
                 "another --output."
+            )
+        if not (folder / SHAPE).is_file():
+            raise CommandError(
+                f"There is a static encoder at '{folder}' that another tool wrote (it has no "
+                f"{SHAPE}). Choose another --output."
+            )
+        if others := other_files(folder, _WRITTEN):
+            raise CommandError(
+                f"The static encoder at '{folder}' has files that this command does not write: "
+                f"{others}. Move them elsewhere, or choose another --output."
             )
     return folder
 

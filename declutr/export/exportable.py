@@ -186,8 +186,7 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
     if getattr(config, "is_encoder_decoder", False):
         raise ExportError(f"'{place}' is an encoder with a decoder; expected an encoder alone.")
     with_head = any("MaskedLM" in name for name in config.architectures or [])
-    auto_class = AutoModelForMaskedLM if with_head else AutoModel
-    transformer = auto_class.from_pretrained(place, dtype=torch.float32, **at)
+    transformer = _stored_parts(place, with_head, at)
     tokenizer = AutoTokenizer.from_pretrained(place, **at)
     special_tokens_of(tokenizer, place)
     tokenizer.padding_side = "right"  # the pooling of the exported graph expects it
@@ -203,6 +202,22 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
         prompts=model.prompts,
         similarity=modules.similarity or "cosine",
     )
+
+
+def _stored_parts(place: str, with_head: bool, at: dict[str, Any]) -> Any:
+    """Return a transformer without a head or a pooler that transformers would draw at random.
+
+    The configurations of many public encoders name a head of which no weights are stored.
+    """
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    if with_head:
+        transformer, info = AutoModelForMaskedLM.from_pretrained(place, **how, **at)
+        if not info["missing_keys"]:
+            return transformer
+    transformer, info = AutoModel.from_pretrained(place, **how, **at)
+    if any("pooler." in key for key in info["missing_keys"]):
+        transformer.pooler = None
+    return transformer
 
 
 def _pooling(place: str, pooler: Any) -> str:

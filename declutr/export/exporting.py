@@ -18,7 +18,7 @@ from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet,
 from declutr.export.exportable import Exportable, exportable
 from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, missing_packages, write_onnx
-from declutr.export.output_place import ExportError, check_place, made_beside, move
+from declutr.export.output_place import CARD, ExportError, check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.static_export import StaticExport, static_table
 from declutr.export.training_record import TrainingRecord, add_scores, training_record
@@ -160,7 +160,7 @@ def export_model(
         if comparison.failed:
             raise ExportDiffers(_differs(whitened, comparison), comparison)
         card = export.card(folder.name, record, comparison, with_onnx)
-        (beside / "README.md").write_text(card, encoding="utf-8")
+        (beside / CARD).write_text(card, encoding="utf-8")
         use_umask([beside, *beside.rglob("*")])
         move(beside, folder)
     finally:

@@ -33,8 +33,8 @@ def model_card(
         f"# {name}",
         *_about(model, record),
         *usage(model, onnx),
-        *_training(record),
-        *_scored(record),
+        *training_section(record),
+        *scores_section(record),
         *_checked(comparison),
         *_limits(model),
         "## Made with",
@@ -55,8 +55,7 @@ def _header(model: Exportable, onnx: bool) -> Iterator[str]:
 
 def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
     yield f"Sentence embeddings of {model.dimension} dimensions, exported by declutr."
-    left = getattr(model.tokenizer, "truncation_side", "right") == "left"
-    cut = "beginnings" if left else "tails"
+    cut = "beginnings" if _keeps_end(model) else "tails"
     length = "no limit" if model.max_length is None else f"{model.max_length} tokens"
     rows = [
         ("transformer", type(model.transformer).__name__),
@@ -75,7 +74,8 @@ def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
     yield _table(("", ""), rows)
 
 
-def _training(record: TrainingRecord) -> Iterator[str]:
+def training_section(record: TrainingRecord) -> Iterator[str]:
+    """Yield the paragraphs of the section about training, in Markdown."""
     yield "## Training"
     if not record.recipe:
         yield "Nothing is known of it here: the model was not exported from a training run."
@@ -99,7 +99,8 @@ def _training(record: TrainingRecord) -> Iterator[str]:
     yield f"```json\n{json.dumps(record.recipe, indent=2, ensure_ascii=False)}\n```"
 
 
-def _scored(record: TrainingRecord) -> Iterator[str]:
+def scores_section(record: TrainingRecord) -> Iterator[str]:
+    """Yield the paragraphs of the section with scores; there are none without scores."""
     if not record.scores:
         return
     yield "## Scores"
@@ -124,8 +125,9 @@ def _limits(model: Exportable) -> Iterator[str]:
     yield "## Limits"
     points = ["Texts are compared by their tokens; what was rare in training is embedded badly."]
     if model.max_length is not None:
+        which = "last" if _keeps_end(model) else "first"
         points.append(
-            f"Of a text only the first {model.max_length} tokens count. "
+            f"Of a text only the {which} {model.max_length} tokens count. "
             '`Encoder(..., long_texts="chunk")` embeds all of it in parts.'
         )
     if model.plain_white_space:
@@ -142,6 +144,10 @@ def _limits(model: Exportable) -> Iterator[str]:
         points.append("Whitening was fitted on some text; it suits text of that kind.")
     points.append("No license is stated: those of the data and of the first checkpoint decide.")
     yield "\n".join(f"- {point}" for point in points)
+
+
+def _keeps_end(model: Exportable) -> bool:
+    return getattr(model.tokenizer, "truncation_side", "right") == "left"
 
 
 def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

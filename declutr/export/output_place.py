@@ -1,11 +1,26 @@
 """Writing an export to a temporary folder and moving it to its target in one step."""
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from declutr.archives import MODULES
+
+CARD = "README.md"
+_WRITTEN = re.compile(
+    rf"{CARD}"
+    r"|(config|generation_config|modules|config_sentence_transformers|sentence_bert_config)\.json"
+    r"|model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|static_embedding\.json"
+    # What tokenizers of all families write.
+    r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab[\w-]*)\.json"
+    r"|(vocab|merges|dict)\.txt|bpe\.codes|[\w.-]+\.model|chat_template\.jinja"
+    r"|\d+_(Pooling|Dense)/(config\.json|model\.safetensors|pytorch_model\.bin)"
+    # The weights of large ONNX models lie beside them, in files that are named by the weights.
+    r"|onnx/(model\.onnx|.*(?<!\.onnx))"
+)
+"""The files that exports have had, in this release and in earlier ones."""
 
 
 class ExportError(ValueError):
@@ -33,7 +48,7 @@ def check_place(place: str, folder: Path, overwrite: bool) -> None:
         )
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not folder.is_dir() or not (folder / MODULES).is_file():
+    if not _is_export(folder):
         raise ExportError(
             f"There is something at '{folder}' that is no export. Remove it, or export to another "
             "place."
@@ -43,6 +58,28 @@ def check_place(place: str, folder: Path, overwrite: bool) -> None:
             f"There is an export at '{folder}' already. Replace it with --overwrite, or export to "
             "another place."
         )
+    if others := other_files(folder, _WRITTEN):
+        raise ExportError(
+            f"The export at '{folder}' has files that no export writes: {others}. Move them "
+            "elsewhere, or export to another place."
+        )
+
+
+def other_files(folder: Path, written: re.Pattern[str]) -> str:
+    """Return the names of files in a folder that do not match, the first three; `""` for none."""
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(folder).as_posix() for path in files)
+    found = [name for name in names if not written.fullmatch(name)]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
+
+
+def _is_export(folder: Path) -> bool:
+    """Return whether a folder has the card of an export, which names declutr among its tags."""
+    if not (folder / MODULES).is_file() or not (folder / CARD).is_file():
+        return False
+    header = (folder / CARD).read_text("utf-8", errors="replace").split("\n---\n")[0]
+    return "- declutr" in header.splitlines()
 
 
 def made_beside(folder: Path) -> Path:

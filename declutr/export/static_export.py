@@ -1,6 +1,6 @@
 """The export of static encoders: a table of token vectors, as sentence-transformers has it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from declutr.export.comparison import (
     compare_ways,
     tokenized,
 )
+from declutr.export.model_card import scores_section, training_section
 from declutr.export.onnx_model import FILE, write_onnx
 from declutr.export.output_place import ExportError
 from declutr.export.training_record import TrainingRecord
 from declutr.inference.static_model import StaticModel
-from declutr.inference.text_model import TextModel
+from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
 from declutr.system.vectors import unit_rows
@@ -114,6 +115,8 @@ class StaticExport:
 
     def __init__(self, table: StaticTable, whitened: bool, dtype: str = "float32") -> None:
         self._table, self._dtype = table.rounded(dtype), dtype
+        self._prompt = Prompts(table.prompts, table.default_prompt_name).default
+        self._rounding = ""
         said = "A text without tokens is 0 in the export, which is not its whitening."
         self.notes = [said] if whitened else []
 
@@ -133,18 +136,21 @@ class StaticExport:
         self, folder: Path, texts: Sequence[str], expected: np.ndarray, tolerance: float
     ) -> Comparison:
         """Embed texts with the export in each tool, and compare with given embeddings."""
+        # Other tools put the default prompt before texts, but a tokenizer does not.
+        prompted = [self._prompt + text for text in texts]
         ways = {
             "declutr.Encoder": by_encoder,
             "sentence-transformers": by_sentence_transformers,
-            "onnxruntime": lambda place, some: by_onnxruntime(place, tokenized(place, some, "np")),
+            "onnxruntime": lambda place, _: by_onnxruntime(place, tokenized(place, prompted, "np")),
         }
         if self._dtype != "float32":
-            of_model, expected = expected, self._embedded(texts)
-            lowest = float((unit_rows(of_model) * unit_rows(expected)).sum(axis=1).min())
-            self.notes.append(
+            of_model, expected = expected, self._embedded(prompted)
+            self._rounding = (
                 f"Vectors are rounded to {self._dtype}, and tools are compared with the rounded "
-                f"ones. The cosine of an embedding with the model's is {lowest:.4f} or more."
+                "ones. The cosine of an embedding with the model's is "
+                f"{_lowest_cosine(of_model, expected):.4f} or more."
             )
+            self.notes.append(self._rounding)
             del ways["onnxruntime"]
         if self._dtype == "int8":
             del ways["sentence-transformers"]
@@ -158,13 +164,40 @@ class StaticExport:
 
     def card(self, name: str, record: TrainingRecord, found: Comparison, with_onnx: bool) -> str:
         """Return the text of README.md, in Markdown with a YAML header."""
-        return static_card(name, self._table, found, with_onnx, self._dtype)
+        card = static_card(name, self._table, with_onnx, self._dtype)
+        sections = [*training_section(record), *scores_section(record)]
+        if record.scores and self._rounding:
+            sections.append("The scores are those of the model before rounding.")
+        return "\n\n".join([card, *sections, *self._compared(found)]) + "\n"
+
+    def _compared(self, found: Comparison) -> Iterator[str]:
+        yield "## What was compared"
+        if self._rounding:
+            yield self._rounding
+        of = "the rounded vectors" if self._rounding else "the model that this was exported from"
+        yield (
+            f"{found.texts} texts were embedded by each tool after writing. The largest "
+            f"differences from {of} (allowed: {found.limit:.1e}):"
+        )
+        yield found.table()
 
 
-def static_card(
-    name: str, table: StaticTable, comparison: Comparison, onnx: bool, dtype: str
-) -> str:
-    """Return the text of README.md for an exported table, in Markdown with a YAML header."""
+def _lowest_cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the lowest cosine of two embeddings `(n, d)` of the same text that are not both 0."""
+    kept = one.any(axis=1) | other.any(axis=1)
+    return float((unit_rows(one) * unit_rows(other)).sum(axis=1).min(where=kept, initial=1.0))
+
+
+def static_card(name: str, table: StaticTable, onnx: bool, dtype: str) -> str:
+    """Return the beginning of README.md, in Markdown with a YAML header: what it is, how to use it.
+
+    # Parameters
+
+    name : the name of the model, which becomes the title.
+    table : the tokenizer and the vectors.
+    onnx : whether there is an ONNX model.
+    dtype : in what the vectors are stored.
+    """
     rows, width = table.vectors.shape
     scaled = ", scaled to length 1" if table.normalizes else ""
     tags = ["sentence-transformers", "sentence-similarity", "static-embeddings"]
@@ -195,12 +228,4 @@ encoder = Encoder("path/to/this/folder")
 embeddings = encoder(["A sentence.", "Another one."])  # (2, {width})
 ```
 
-{opened}
-
-## What was compared
-
-{comparison.texts} texts were embedded by each tool after writing. The largest differences from the
-model that this was exported from (allowed: {comparison.limit:.1e}):
-
-{comparison.table()}
-"""
+{opened}"""

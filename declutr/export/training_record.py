@@ -95,17 +95,22 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
                 "normalize": about.get("normalize"),
             }
             return
+    named = f"{place}?normalize=true" if described.get("normalize") else place
     raise ExportError(
         f"None of the encoders in '{results}' ({', '.join(encoders)}) is '{place}' as it is "
-        "exported: their files, pooling, prompt or whitening differ. Evaluate it first: `declutr "
-        f"evaluate-embeddings DATA {place} -o FOLDER`."
+        "exported: their files, dtype, maximum length, scaling to length 1, pooling, prompt or "
+        "whitening differ. Evaluate it first: `declutr evaluate-embeddings DATA "
+        f"{named} -o FOLDER`."
     )
 
 
 def _embeds_alike(about: dict[str, Any], described: dict[str, Any]) -> bool:
     """Return whether an encoder that was scored has the settings of the exported model."""
+    # sentence-transformers and earlier releases describe fewer settings.
+    known = [name for name in ("dtype", "max_length", "normalize") if name in about]
     return (
         all(about.get(name) == described[name] for name in ("whitening", "truncate_dim"))
+        and all(about[name] == described[name] for name in known if name in described)
         and about.get("prompt") is None
         and about.get("pooling") in (described["pooling"], "its own")
         and about.get("long_texts", "truncate") == "truncate"

@@ -40,7 +40,8 @@ FIRST_TABLE = f"{STATIC_TABLES}/first"
 
 _META = "meta.json"
 _CHECKSUMS = "checksums"
-_LAYOUT = 1  # to be increased when the same texts give another table
+_LAYOUTS = (2, 1)
+"""The present layout and earlier ones: a new one comes first when texts give another table."""
 _MADE = re.compile(rf"[\\/]{STATIC_TABLES}[\\/][0-9a-f]{{32}}$")
 
 
@@ -72,8 +73,10 @@ def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None =
         made = first_table(config.get("dataset_reader") or {}, data, _cache_of(run))
         _replace(config, str(made))
     elif _damage(Path(named)) is not None:
-        made = first_table(config.get("dataset_reader") or {}, data, Path(named).parents[1])
-        if made.name != Path(named).name:
+        folder = Path(named)
+        reader = config.get("dataset_reader") or {}
+        made = first_table(reader, data, folder.parents[1], folder.name)
+        if made.name != folder.name:
             raise ConfigurationError(
                 f"The first table '{named}' of this run is gone or damaged, and the texts at "
                 f"'{data}' are no longer those that it was made of. Begin anew, or put the texts "
@@ -82,7 +85,9 @@ def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None =
     return True
 
 
-def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) -> Path:
+def first_table(
+    reader: dict[str, Any], data: Any, cache: Path | None = None, named: str | None = None
+) -> Path:
     """Return the folder of the table that `declutr static-vectors` makes of texts by default.
 
     # Parameters
@@ -90,6 +95,8 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
     reader : the configuration of the dataset reader of the texts.
     data : the path or paths of the texts.
     cache : the cache folder; by default the usual one.
+    named : the name of the folder that a run of an earlier release began with. It is kept if these
+        are its texts, for what is trained of its table lies in the checkpoints of the run.
     """
     from declutr.corpus.documents import source_files
     from declutr.corpus.file_digests import file_digests
@@ -113,8 +120,9 @@ def first_table(reader: dict[str, Any], data: Any, cache: Path | None = None) ->
             "Name them in the first line of the files, or set TRANSFORMER_MODEL to the folder of a "
             "table (declutr static-vectors)."
         ) from error
-    key = json.dumps([_LAYOUT, read, [digests[file][0] for file in files]])
-    folder = cache / STATIC_TABLES / hashlib.sha256(key.encode()).hexdigest()[:32]
+    keys = [json.dumps([one, read, [digests[file][0] for file in files]]) for one in _LAYOUTS]
+    names = [hashlib.sha256(key.encode()).hexdigest()[:32] for key in keys]
+    folder = cache / STATIC_TABLES / (named if named in names else names[0])
     with locked(folder.with_name(f"{folder.name}.lock")):  # one of several processes counts
         damage = _damage(folder)
         if damage is None:

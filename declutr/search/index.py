@@ -141,14 +141,14 @@ class SearchIndex:
         if k < 1:
             raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
         texts = [self._named_files.texts(query)]
-        return self.nearest(normalized(np.asarray(self.encode_queries(texts)))[0], k)
+        return self.nearest(np.asarray(self.encode_queries(texts))[0], k)
 
     def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
         """Return the k lines whose embeddings have the highest cosines with a given vector.
 
         # Parameters
 
-        vector : the embedding `(d,)` of a query, scaled to length 1.
+        vector : the embedding `(d,)` of a query, of any length; if it is 0, so are all cosines.
         k : the maximum number of hits.
 
         # Raises
@@ -162,6 +162,7 @@ class SearchIndex:
             )
         if not np.isfinite(vector).all():
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
+        vector = normalized(vector[None])[0]
         found, cosines = ranked(self.searcher, self.rows, vector, k)
         # A graph may consist of several components, of which a search sees only one.
         if len(found) < min(k, len(self.rows)):

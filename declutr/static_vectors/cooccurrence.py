@@ -17,6 +17,7 @@ from scipy import sparse
 logger = logging.getLogger(__name__)
 
 _BLOCK = 1 << 20  # tokens that are counted at a time
+_ROUNDING = 1e-4  # lengths of up to this part of the largest are rounding errors of float32
 
 
 @dataclass
@@ -98,6 +99,9 @@ def singular_vectors(
 ) -> np.ndarray:
     """Return the vectors U S^power `(V, d)`, float32, of a truncated singular value decomposition.
 
+    Rows of nothing but rounding errors are 0: those without an entry in the matrix, and those that
+    have no part in the first d singular vectors. Scaled to length 1, they would look like others.
+
     # Parameters
 
     matrix : `(V, V)`.
@@ -119,7 +123,10 @@ def singular_vectors(
     left, values, _ = randomized_svd(
         matrix, n_components=dimension, n_iter=4, random_state=seed, flip_sign=True
     )
-    return (left * values**power).astype(np.float32)
+    vectors = (left * values**power).astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1)
+    vectors[(matrix.getnnz(axis=1) == 0) | (lengths <= _ROUNDING * lengths.max())] = 0
+    return vectors
 
 
 def _blocks(documents: Iterable[np.ndarray], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

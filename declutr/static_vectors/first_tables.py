@@ -44,6 +44,8 @@ def table_of_texts(
 ) -> StaticTable:
     """Make a table from nothing but texts: PPMI of co-occurring tokens, and its singular vectors.
 
+    Tokens that never occur, `[UNK]` mostly among them, have the vector 0.
+
     # Parameters
 
     texts : the texts, which are read twice for the tokenizer and once for the counts.

@@ -150,6 +150,17 @@ def test_errors_are_told_and_can_be_traced(place: Path, monkeypatch, capsys) -> 
     assert end.value.code == 2 and "config.json has 2.0 MiB" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", ["search index kalo", "mine-negatives pairs.tsv -o mined.tsv --index index --quiet"]
+)
+def test_what_to_do_about_a_model_that_was_moved_is_told(place: Path, words: str) -> None:
+    run_alone(["index", "static", "lines.txt", "-o", "index", "--quiet"])
+    (place / "static").rename("moved")
+    with pytest.raises(CommandError, match=r"No model at .* Say where it is now with --model"):
+        run_alone(words.split())
+    assert run_alone([*words.split(), "--model", "moved"])
+
+
 @pytest.mark.slow
 def test_sigterm_ends_them_with_a_status(place: Path) -> None:
     run_alone(["index", "static", "lines.txt", "-o", "index", "--quiet"])

@@ -13,6 +13,7 @@ import declutr.commands.index
 import declutr.commands.search
 import declutr.commands.whiten
 import declutr.inference.encoder
+from declutr.commands.errors import TRACEBACK
 from declutr.commands.search import clipped, table
 from declutr.search import BACKENDS, Hit, SearchIndex
 from tests.search.fakes import FakeEncoder, naive
@@ -222,6 +223,24 @@ class TestSearch:
         output = command("search", index, "-k", "1", terminal=True)
         assert asked == ["search: "] * 4
         assert [line.split("  ")[-1] for line in output.splitlines() if line] == ["w4", "w2 w3"]
+
+    @pytest.mark.parametrize("words", [["w1"], []])
+    def test_an_interrupted_search_exits_as_other_commands_do(
+        self, command, index, monkeypatch, words
+    ) -> None:
+        """At the prompt alone, Ctrl-C is how a user ends the command."""
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.delenv(TRACEBACK)
+        monkeypatch.setattr(SearchIndex, "search", interrupted)
+        for terminal in [False, True] if words else [False]:
+            with pytest.raises(SystemExit) as caught:
+                command("search", index, *words, stdin=b"w1\n", terminal=terminal)
+            assert caught.value.code == 130
+        monkeypatch.setattr("builtins.input", interrupted)
+        assert command("search", index, terminal=True) == "\n"
 
     def test_the_model_can_be_moved(self, command, index, opened) -> None:
         command("search", index, "w1", "--model", "moved", "--device", "cpu", "--trust", "--exact")

@@ -12,9 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
+from declutr.export.exportable import exportable
 from declutr.export.onnx_model import missing_packages
+from declutr.export.output_place import check_place
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
+from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
 from tests import families
 from tests.conftest import make_documents, run_config
@@ -51,6 +54,8 @@ def test_truncation_and_padding_sides_are_exported(
         file.write_text(json.dumps({**json.loads(file.read_text()), **cls}))
     found = export_model(place, tmp_path / "out").comparison
     assert {"declutr.Encoder", "transformers"} <= found.differences.keys() and not found.failed
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "beginnings of longer texts are cut" in card and "only the last 128 tokens" in card
     expected = Encoder(place, dtype="float32")(TEXTS)
     assert np.abs(expected[2] - Encoder(exported.folder, dtype="float32")(TEXTS)[2]).max() > 1e-3
 
@@ -250,17 +255,36 @@ def test_an_earlier_export_is_only_replaced_on_request(
     trained: Path, tmp_path: Path, monkeypatch
 ) -> None:
     out = export_model(trained, tmp_path / "out", onnx=False).folder
-    (out / "mine.txt").write_text("")
+    (out / "vocab.txt").write_text("")  # as of a tokenizer of another family
     with pytest.raises(ExportError, match=r"an export at .* already.*--overwrite"):
         export_model(trained, out, onnx=False)
     monkeypatch.setattr(exporting, "compare", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_model(trained, out, onnx=False, overwrite=True)
-    assert (out / "mine.txt").exists()  # the failed export has changed nothing
+    assert (out / "vocab.txt").exists()  # the failed export has changed nothing
     monkeypatch.undo()
     export_model(trained, out, onnx=False, overwrite=True)
-    assert not (out / "mine.txt").exists() and (out / "model.safetensors").exists()
+    assert not (out / "vocab.txt").exists() and (out / "model.safetensors").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_no_export_writes_is_never_removed(trained: Path, tmp_path: Path) -> None:
+    """Neither files of the user in an export nor the models of other tools are."""
+    earlier = Path(__file__).parents[1] / "fixtures" / "release_1_5_0" / "export"
+    out = shutil.copytree(earlier, tmp_path / "out")
+    check_place(str(trained), out, overwrite=True)
+    for name in ("onnx/model.onnx", "onnx/encoder.layer.0.weight", "model-00001-of-2.safetensors"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).touch()
+    check_place(str(trained), out, overwrite=True)
+    for name in (".git/HEAD", "notes.txt", "onnx/model_quantized.onnx", "1_Pooling/mine"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).touch()
+    with pytest.raises(ExportError, match=r"writes: .git/HEAD, 1_Pooling/mine, notes.txt and 1 mo"):
+        check_place(str(trained), out, overwrite=True)
+    (out / "README.md").write_text("---\ntags:\n- mine\n---\n\n- declutr\n")
+    with pytest.raises(ExportError, match=r"something at .* that is no export"):
+        check_place(str(trained), out, overwrite=True)
 
 
 def test_other_folders_are_never_replaced(trained: Path, tmp_path: Path) -> None:
@@ -316,6 +340,31 @@ def test_a_plain_transformer_is_exported(tmp_path: Path) -> None:
     assert largest_difference(given, expected) < 1e-6
     architectures = json.loads((made.folder / "config.json").read_text())["architectures"]
     assert architectures == ["ElectraForMaskedLM"]
+
+
+@pytest.mark.parametrize("stored", ["neither", "pooler", "head"])
+def test_a_head_and_a_pooler_that_are_not_stored_are_not_made_up(
+    tmp_path: Path, stored: str
+) -> None:
+    """The configurations of public encoders often name a head that their weights do not have."""
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+    place, out = families.build("bert", tmp_path / "bert"), tmp_path / "out"
+    auto_class = AutoModel if stored == "pooler" else AutoModelForMaskedLM
+    model = auto_class.from_config(AutoConfig.from_pretrained(place))
+    (model.base_model if stored == "neither" else model).save_pretrained(place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    opened = TransformerModel(str(place), device=torch.device("cpu"))
+    made = exportable(str(place), opened, normalize=False, whiten=False)
+    exporting.write_transformer(made, out)
+    expected, found = (load_file(folder / "model.safetensors") for folder in (place, out))
+    assert made.has_head == any(name.startswith("cls.") for name in found) == (stored == "head")
+    assert any("pooler." in name for name in found) == (stored == "pooler")
+    assert expected.keys() == {name.removeprefix("bert.") for name in found} or stored == "head"
+    assert json.loads((out / "config.json").read_text())["architectures"] == [
+        "BertForMaskedLM" if stored == "head" else "BertModel"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def results(encoder: dict) -> dict:
 
 
 DESCRIBED = {"content": "abc", "pooling": "mean", "whitening": None, "truncate_dim": None}
+COMPUTED = {"dtype": "float32", "max_length": 128, "normalize": False}
 ENCODER = {
     "description": {**DESCRIBED, "normalize": False},
     "averages": {"STS": {"value": 71.5}, "SentEval": {"value": None}},
@@ -111,6 +112,23 @@ def test_scores_of_other_settings_are_refused(tmp_path: Path, other: dict) -> No
     folder = write(tmp_path, results=results(encoder))
     with pytest.raises(ExportError, match=r"pooling, prompt or whitening differ"):
         add_scores(training_record("nowhere"), folder, "nowhere", DESCRIBED)
+
+
+@pytest.mark.parametrize("other", [{"dtype": "int8"}, {"max_length": 8}, {"normalize": True}])
+def test_settings_count_that_both_descriptions_have(tmp_path: Path, other: dict) -> None:
+    exported = DESCRIBED | COMPUTED
+    folders = {}
+    for name, settings in (("same", COMPUTED), ("less", {}), ("other", COMPUTED | other)):
+        encoder = ENCODER | {"description": DESCRIBED | settings}
+        folders[name] = write(tmp_path / name, results=results(encoder))
+    for name in ("same", "less"):
+        add_scores(record := training_record("nowhere"), folders[name], "nowhere", exported)
+        assert record.scores["STS"] == 71.5
+    with pytest.raises(ExportError, match=r"dtype, maximum length, scaling .* DATA nowhere -o"):
+        add_scores(training_record("nowhere"), folders["other"], "nowhere", exported)
+    with pytest.raises(ExportError, match=r" DATA nowhere\?normalize=true -o FOLDER"):
+        normalized = exported | {"normalize": True}
+        add_scores(training_record("nowhere"), folders["same"], "nowhere", normalized)
 
 
 @pytest.mark.parametrize("other", [{"content": "xyz"}, {"whitening": [4, 2]}])

@@ -1,6 +1,7 @@
 """Tests of static encoders through `Encoder`, the command that makes them, and their export."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,8 @@ def test_a_trained_table_is_exported_with_its_factors(trained: Path, tmp_path: P
         assert any("rounded to int8" in note for note in small.notes)
         assert small.comparison.differences.keys() == {"declutr.Encoder"}
         assert np.allclose(read_static(small.folder).vectors, table.vectors, atol=0.05)
-        assert "A static encoder" in (exported.folder / "README.md").read_text()
+        card = (exported.folder / "README.md").read_text()
+        assert "A static encoder" in card and "| train data path | documents.txt |" in card
     (trained / "whitening.safetensors").unlink()
 
 
@@ -173,6 +175,26 @@ def test_the_command_says_what_is_wrong(
     with pytest.raises(ConfigurationError, match=message):
         main()
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_replaces_nothing_but_what_it_wrote(
+    folder: Path, corpus_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from allennlp.common.checks import ConfigurationError
+
+    out = shutil.copytree(folder, tmp_path / "out")
+    options = ["--method", "random", "--dimension", "2", "--overwrite"]
+    arguments = ["allennlp", "static-vectors", str(corpus_file), "-o", str(out), *options]
+    monkeypatch.setattr("sys.argv", arguments)
+    main()
+    assert read_static(out).dimension == 2
+    (out / "notes.txt").touch()
+    with pytest.raises(ConfigurationError, match=r"files that this .* not write: notes.txt. Move"):
+        main()
+    (out / "static_embedding.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"a static encoder at .* that another tool wrote"):
+        main()
+    assert (out / "notes.txt").is_file() and read_static(out).dimension == 2
 
 
 @pytest.mark.parametrize("method", ["random", "words", "transformer", "distil"])

@@ -104,6 +104,23 @@ def test_a_table_of_release_2_4_has_no_checksums(texts: Path, capsys: Any) -> No
     assert use_first_table(config(texts)) and "as before" in capsys.readouterr().err
 
 
+def test_tables_of_earlier_layouts_are_kept_for_the_runs_that_began_with_them(
+    texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In release 2.4, tokens that never occur had vectors as long as others: texts count anew."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr("declutr.runs.first_tables._LAYOUTS", (1,))
+        use_first_table(begun := config(texts))
+    old = Path(begun["model"]["text_field_embedder"]["model_name"])
+    use_first_table(new := config(texts))
+    assert new != begun
+    for gone in (False, True):
+        if gone:
+            shutil.rmtree(old)
+        use_first_table(again := config(texts, str(old)))
+        assert again == begun and (old / "model.safetensors").is_file()
+
+
 def test_a_run_goes_on_with_its_table_in_another_cache(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,6 +319,14 @@ class TestQueries:
         with pytest.raises(SearchError, match=r"of shape \(16,\), got \(3,\)"):
             index.nearest(np.zeros(3))
 
+    @pytest.mark.parametrize("length", [0.05, 30.0])
+    def test_an_embedding_of_any_length_has_the_same_cosines(
+        self, index: SearchIndex, length: float
+    ) -> None:
+        vector = length * FakeEncoder()(["w1 w2"])[0]
+        assert as_pairs(index.nearest(vector, 5)) == naive(FakeEncoder(), LINES[:30], "w1 w2", 5)
+        assert {hit.score for hit in index.nearest(0 * vector, 5)} == {0}
+
 
 def flipped(path: Path, position: int) -> bytes:
     """Flip a bit of a file, and return the original content."""

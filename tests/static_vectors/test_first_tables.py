@@ -87,6 +87,26 @@ def test_singular_vectors_reproduce_the_matrix() -> None:
         singular_vectors(matrix, 13)
 
 
+def test_vectors_of_nothing_but_rounding_errors_are_zero() -> None:
+    """Of rows without entries, and of rows that have no part in the first singular vectors."""
+    rng = np.random.default_rng(0)
+    dense = np.zeros((300, 300), np.float32)
+    dense[:200, :200] = rng.random((200, 200)) + 5 * np.eye(200)
+    dense[200:250, 200:250] = 1e-3
+    vectors = singular_vectors(csr_matrix((dense + dense.T) / 2), 64)
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert lengths[:200].min() > 0.1 and not lengths[200:].any()
+
+
+def test_tokens_that_never_occur_have_no_vector(documents: list[str]) -> None:
+    """SIF would weigh them most: a text with an emoji was as near to others with one."""
+    table = table_of_texts(lambda: documents, vocabulary=700, dimension=20)
+    (seen, unseen) = token_ids(table.tokenizer, [" ".join(documents), "\N{SLIGHTLY SMILING FACE}"])
+    used = np.isin(np.arange(len(table.vectors)), seen)
+    lengths = np.linalg.norm(table.vectors, axis=1)
+    assert unseen.tolist() == [1] and not lengths[~used].any() and lengths[used].min() > 0.1
+
+
 def test_texts_about_the_same_are_near_in_a_table_of_texts(documents: list[str]) -> None:
     """Words of a document, which has its own favourites, are nearer to each other than others."""
     table = table_of_texts(lambda: documents, vocabulary=700, dimension=20)

@@ -161,10 +161,14 @@ def _relevance(about: Description, files: dict[str, Path], folder: Path) -> Rele
 def _texts(about: Description, key: str, path: Path) -> dict[str, str]:
     """Return the texts of a file by identifier, each after its title if there is one.
 
-    A text that begins with its title has it already.
+    Documents have a title by default. What queries have in a column of that name, such as a topic,
+    counts only if the description names it for them. A text that begins with its title has it
+    already.
     """
     name, text = about.column("id", "id", key), about.column("text", "text", key)
-    title = about.column("title", "title", key)
+    named = about.keys.get("title")
+    titled = key == "documents" or (isinstance(named, dict) and key in named)
+    title = about.column("title", "title", key) if titled else text
     needed = [name, text, *([title] if "title" in about.keys and key == "documents" else [])]
     found: dict[str, str] = {}
     for row in about.rows(path, needed):

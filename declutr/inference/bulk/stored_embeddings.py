@@ -151,6 +151,7 @@ class StoredEmbeddings:
         outside = (numbers < -len(self)) | (numbers >= len(self))
         if outside.any():
             raise IndexError(f"There is no row {numbers[outside][0]} among {len(self):,}.")
+        numbers = numbers.astype(np.int64)  # a small dtype does not hold sums with other rows
         return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:

@@ -184,6 +184,28 @@ def test_retrieval_of_tables_is_that_of_beir(tmp_path: Path) -> None:
     assert found["own"].sentences() == found["beir"].sentences()
 
 
+@pytest.mark.parametrize(
+    ("title", "before"),
+    [
+        ({}, ("A ", "")),
+        ({"title": "title"}, ("A ", "")),
+        ({"title": {"queries": "title"}}, ("A ", "T7 ")),
+    ],
+)
+def test_queries_have_no_title_unless_it_is_named(
+    tmp_path: Path, title: dict, before: tuple[str, str]
+) -> None:
+    files = {
+        "d.csv": ["id,title,text", "1,A,alpha", "2,,delta"],
+        "q.csv": ["id,title,text", "q,T7,where is alpha"],
+        "r.csv": ["query,document", "q,1"],
+    }
+    keys = {"documents": "d.csv", "queries": "q.csv", "relevance": "r.csv"}
+    own = described(tmp_path / "own", files, type="retrieval", **keys, **title)
+    texts = [f"{before[0]}alpha", "delta", f"{before[1]}where is alpha"]
+    assert sorted(tasks_of(own)["own"].sentences()) == sorted(texts)
+
+
 def test_data_folders_hold_own_tasks_alone_or_beside_those_of_senteval(tmp_path: Path) -> None:
     intents(tmp_path / "a", test="test.csv")
     intents(tmp_path / "b", test="test.csv")

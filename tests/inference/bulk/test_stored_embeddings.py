@@ -61,6 +61,18 @@ def test_indexing_equals_numpy(stored, index):
     assert found.dtype == np.float32 and np.array_equal(found, rows[numpys])
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint64"])
+def test_row_numbers_of_any_dtype_among_more_rows_than_it_holds(tmp_path, dtype):
+    texts = [f"text {n}" for n in range(300)]
+    stored = StoredEmbeddings(embedded(tmp_path, texts=texts, shard_rows=200))
+    given = [1, 120] if dtype.startswith("u") else [1, -120]
+    expected = np.array([embedding(texts[row]) for row in given], np.float32)
+    assert np.array_equal(stored[np.array(given, dtype)], expected)
+    if dtype == "uint64":
+        with pytest.raises(IndexError, match="There is no row 18446744073709551615 among 300"):
+            stored[np.array([2**64 - 1], dtype)]
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 def test_blocks(stored, rows, size):
     seen = 0
