@@ -16,6 +16,7 @@ from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import Prompts
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
+from declutr.transformer.architectures import remove_pooler
 from declutr.transformer.pooling import TOKEN_POOLINGS
 
 if TYPE_CHECKING:  # AllenNLP, which takes seconds to import, is needed for archives alone
@@ -216,7 +217,7 @@ def _stored_parts(place: str, with_head: bool, at: dict[str, Any]) -> Any:
             return transformer
     transformer, info = AutoModel.from_pretrained(place, **how, **at)
     if any("pooler." in key for key in info["missing_keys"]):
-        transformer.pooler = None
+        remove_pooler(transformer)
     return transformer
 
 
