@@ -70,7 +70,12 @@ def use_first_table(config: dict[str, Any], data: Any = None, run: Path | None =
         return False
     data = config.get("train_data_path") if data is None else data
     if named == FIRST_TABLE:
-        made = first_table(config.get("dataset_reader") or {}, data, _cache_of(run))
+        begun = _begun_with(run)
+        reader = config.get("dataset_reader") or {}
+        if begun is None:
+            made = first_table(reader, data)
+        else:
+            made = first_table(reader, data, _cache_of(begun), begun.name)
         _replace(config, str(made))
     elif _damage(Path(named)) is not None:
         folder = Path(named)
@@ -193,12 +198,15 @@ def _damage(folder: Path) -> str | None:
     return None
 
 
-def _cache_of(run: Path | None) -> Path | None:
-    """Return the cache folder of the table that a run began with; `None` if it cannot be used."""
+def _begun_with(run: Path | None) -> Path | None:
+    """Return the folder of the table that a run began with; `None` if it has not begun."""
     named = None if run is None else _named_table(json_object(run / CONFIG))
-    if named in (None, FIRST_TABLE):
-        return None
-    cache = Path(named).parents[1]
+    return None if named is None or named == FIRST_TABLE else Path(named)
+
+
+def _cache_of(table: Path) -> Path | None:
+    """Return the cache folder of a table; `None` if it cannot be used."""
+    cache = table.parents[1]
     with suppress(OSError):
         (cache / STATIC_TABLES).mkdir(parents=True, exist_ok=True)
     return cache if os.access(cache / STATIC_TABLES, os.W_OK) else None

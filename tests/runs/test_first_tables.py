@@ -105,7 +105,7 @@ def test_a_table_of_release_2_4_has_no_checksums(texts: Path, capsys: Any) -> No
 
 
 def test_tables_of_earlier_layouts_are_kept_for_the_runs_that_began_with_them(
-    texts: Path, monkeypatch: pytest.MonkeyPatch
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In release 2.4, tokens that never occur had vectors as long as others: texts count anew."""
     with monkeypatch.context() as earlier:
@@ -119,6 +119,9 @@ def test_tables_of_earlier_layouts_are_kept_for_the_runs_that_began_with_them(
             shutil.rmtree(old)
         use_first_table(again := config(texts, str(old)))
         assert again == begun and (old / "model.safetensors").is_file()
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    use_first_table(resumed := config(texts), run=tmp_path)
+    assert resumed == begun
 
 
 def test_a_run_goes_on_with_its_table_in_another_cache(
