@@ -220,7 +220,7 @@ def test_a_validation_loss_that_there_is_not(checkpoint: Path, sentences: Path) 
 
 
 def test_no_validation_loss_without_positives_or_with_too_few_pairs(
-    checkpoint: Path, sentences: Path
+    checkpoint: Path, sentences: Path, caplog: Any
 ) -> None:
     """Language modelling alone, and batches of a single pair."""
     alone = plain_model(checkpoint, mlm=True, loss=None)
@@ -228,6 +228,10 @@ def test_no_validation_loss_without_positives_or_with_too_few_pairs(
         alone.attach(trainer_for(SentenceReader(**parts(checkpoint)), sentences))
     pairs = SentenceReader(positives="next", **parts(checkpoint))
     alone.attach(trainer_for(pairs, sentences))
+    begun = trainer_for(SentenceReader(**parts(checkpoint)), sentences)
+    begun._checkpointer = SimpleNamespace(find_latest_checkpoint=lambda: ("model", "training"))
+    alone.attach(begun)  # by an earlier release
+    assert "no validation loss where the dataset reader" in caplog.text
     trainer = trainer_for(pairs, sentences)
     trainer._validation_data_loader = DeCLUTRDataLoader(pairs, str(sentences), batch_size=1)
     message = r"at most 1 pair\(s\), and NTXent needs 2 for a validation loss: raise"

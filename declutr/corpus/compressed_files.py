@@ -1,6 +1,7 @@
 """Compressed files, told by the suffixes of their names, and read as what they hold."""
 
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -12,6 +13,7 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4", ".zip")
 NAMES: dict[Path, str] = {}
 """The names of downloaded files at their URLs, which tell the format; names in the cache do not."""
 
+_OF_SYSTEMS = re.compile(r"^__MACOSX/|(^|/)\.")
 _PACKAGES = {".zst": "zstandard", ".lz4": "lz4"}
 _BLOCK = 1 << 17  # bytes that are decompressed at once
 
@@ -75,9 +77,9 @@ def _opened_zip(file: Path) -> zipfile.ZipFile:
 
 
 def _only_member(archive: zipfile.ZipFile, file: Path) -> zipfile.ZipInfo:
-    # macOS adds a folder of that name with what its file system knows besides.
+    # macOS adds a folder __MACOSX and hidden files with what its file system knows besides.
     inside = (member for member in archive.infolist() if not member.is_dir())
-    members = [member for member in inside if not member.filename.startswith("__MACOSX/")]
+    members = [member for member in inside if not _OF_SYSTEMS.search(member.filename)]
     if len(members) != 1:
         raise SourceError(
             f"'{file}' is a zip archive of {len(members)} files, expected one. Unpack it, and give "

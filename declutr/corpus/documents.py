@@ -6,6 +6,7 @@ does not grow with the corpus and no second copy of it is written.
 """
 
 import glob
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,8 @@ from declutr.corpus.text_files import (
     noted_lines,
     read_lines,
 )
+
+logger = logging.getLogger(__name__)
 
 _SET_KEY = (
     "set text_key to the one that holds the document (--text-key of a command, of a recipe "
@@ -96,23 +99,29 @@ def _downloaded(url: str) -> Path:
 def _files_within(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:
     """Yield the files in a folder and the folders in it, links followed, hidden ones left out.
 
-    A link to a folder that it is in is not followed.
+    A link to a folder that it is in is not followed. A folder inside that cannot be read, such as
+    the `lost+found` of a disk, is left out with a warning.
     """
     try:
         status = folder.stat()
         entries = list(os.scandir(folder))
     except OSError as error:
-        raise SourceError(f"The folder '{folder}' cannot be read: {error.strerror}.") from error
+        message = f"The folder '{folder}' cannot be read: {error.strerror}."
+        if not above:
+            raise SourceError(message) from error
+        logger.warning("%s Documents in it are left out.", message)
+        return
     here = status.st_dev, status.st_ino
     if here in above:
         return
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir():
-            yield from _files_within(Path(entry), (*above, here))
-        elif _is_file(Path(entry)):
-            yield Path(entry)
+        place = Path(entry)
+        if place.is_dir():  # Unlike `entry`, it raises nothing for a link to itself.
+            yield from _files_within(place, (*above, here))
+        elif _is_file(place):
+            yield place
 
 
 def _is_file(place: Path) -> bool:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # Packed batches and the Encoder need no fields, so do not im
     from declutr.data.fields import SpansField, TokenIdsField
 
 
+_TRIES = 5  # How often a document is tokenised to see whether its tokens vary.
+
+
 def text_codec(tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer]) -> Codec:
     """Return the codec for a tokenizer and its token indexers.
 
@@ -151,6 +154,7 @@ class TokenCodec:
         # This one tokenises whole documents, without special tokens and without a limit.
         self._whole = tokenizer
         self._adds_special_tokens = False
+        self._varies = False  # whether it was seen to split a text in different ways
         self.limit = tokenizers.max_content_tokens(tokenizer)
         self.keeps_end = tokenizers.keeps_end(tokenizer)
         self.num_special_tokens = 0
@@ -188,16 +192,20 @@ class TokenCodec:
 
         # Raises
 
-        `ConfigurationError` : if the document has fewer tokens than a span needs.
+        `ConfigurationError` : if the document has fewer tokens than a span needs, and the tokenizer
+            does not split at random.
         """
         tokens, spans = self._tokens(document), list(intervals)
         needed = max((end for _, end in spans), default=0)
-        if needed > len(tokens):
-            raise ConfigurationError(
-                f"A document has {len(tokens)} tokens, but had at least {needed} when the corpus "
-                f"was tokenised: {type(self._tokenizer).__name__} has changed in a way that its "
-                "attributes do not show. Remove the stored corpus (`declutr cache list` names it)."
-            )
+        if needed > len(tokens) and not self._varies:
+            self._varies = any(len(self._tokens(document)) != len(tokens) for _ in range(_TRIES))
+            if not self._varies:
+                raise ConfigurationError(
+                    f"A document has {len(tokens)} tokens, but had at least {needed} when the "
+                    f"corpus was tokenised: {type(self._tokenizer).__name__} has changed in a way "
+                    "that its attributes do not show. Remove the stored corpus (`declutr cache "
+                    "list` names it)."
+                )
         return ListField([self._field(tokens[start:end]) for start, end in spans])
 
     def texts_field(self, texts: Sequence[np.ndarray]) -> ListField:

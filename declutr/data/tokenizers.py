@@ -1,21 +1,28 @@
 """Properties of tokenizers: how long texts may be, and what their tokens depend on."""
 
 import hashlib
-import inspect
 import json
 import re
 from functools import lru_cache, partial
+from logging import Logger
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
+from tokenizers import Tokenizer as Backend
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from declutr.transformer.architectures import configured_max_positions, longest_text
 
 Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
+
+_PLAIN = re.Pattern, partial
+_WHOLE_PATTERN = 100  # characters; `repr` cuts patterns of more than about twice as many
+_DEPTH = 20  # of containers in each other; one that contains itself has no end
+_ADDRESS = re.compile(" at 0x")
 
 # Settings of a tokenizer that say where it is, or concern whole texts, whose ends are not stored.
 _OF_FILES = re.compile(r"_file$|^name_or_path$|^(is_)?local|^model_max_length$|_side$")
@@ -110,53 +117,48 @@ def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
 
 
-def described(value: object, within: tuple[int, ...] = ()) -> str:
+def described(value: Any) -> str:
     """Return a string of what the tokens may depend on in an attribute of a tokenizer.
 
-    Of functions, classes, and objects whose state Python cannot read, it is the name. The string is
-    the same in all processes, and for what release 1.5.0 described whole, that of this release.
-
-    # Parameters
-
-    value : the attribute.
-    within : the ids of the objects that it is part of.
+    Of an object of an unknown class, these are the name of the class, and its attributes that are
+    strings or numbers. The string is the same in all processes.
     """
-    if value is None:
-        return "None" if within else "NoneType"
-    if isinstance(value, (str, int, float, bool, bytes, Token)):
-        return repr(value)
     if isinstance(value, PreTrainedTokenizerBase):
         return word_piece_fingerprint(value)
-    if isinstance(value, re.Pattern):
-        return repr((value.pattern, value.flags))
+    if isinstance(value, Backend):
+        return hashlib.sha256(value.to_str().encode()).hexdigest()
     meta = getattr(value, "meta", None)  # Pipelines of spaCy have it.
     if isinstance(meta, dict):
         return repr([meta.get(key) for key in ("lang", "name", "version")])
-    if id(value) in within:
-        return "..."
-    part = partial(described, within=(*within, id(value)))
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{part(k)}: {part(v)}' for k, v in value.items())}}}"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(part, value))}{',' * (len(value) == 1)})"
-    if isinstance(value, list):
-        return f"[{', '.join(map(part, value))}]"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(part, value)))}}}"  # Their order differs by process.
-    name = getattr(value, "__qualname__", type(value).__name__)
-    state = _state(value)
-    return f"{name}({part(state)})" if state else name
+    if isinstance(value, (str, int, float, bool, list, tuple, dict, set, frozenset, *_PLAIN)):
+        return _plain(value)
+    own = getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or isinstance(value, (type, ModuleType, FunctionType, Logger)):
+        return type(value).__name__
+    kept = {k: v for k, v in own.items() if isinstance(v, (str, int, float, bool))}
+    return f"{type(value).__name__}({_plain(kept)})" if kept else type(value).__name__
 
 
-def _state(value: Any) -> Any:
-    """Return what pickle would keep of an object; `None` for functions, classes and modules."""
+def _plain(value: Any, depth: int = 0) -> str:
+    """Return the `repr` of a value, but the same in every process, and with whole patterns.
+
+    For what release 1.5.0 described wholly, it is `repr`, so that its stores are found again.
+    """
+    if isinstance(value, re.Pattern):
+        return f"{value!r}{value.pattern!r}" if len(value.pattern) > _WHOLE_PATTERN else repr(value)
     if isinstance(value, partial):
-        return value.func, value.args, value.keywords
-    if inspect.ismethod(value):
-        return value.__self__
-    if inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value):
-        return None
-    try:
-        return value.__getstate__()  # Before Python 3.11, most objects have no such method.
-    except Exception:  # That of a class may raise anything.
-        return getattr(value, "__dict__", None)
+        parts = [value.args, value.keywords]
+        return f"partial({value.func.__qualname__}, {_plain(parts, depth + 1)})"
+    if depth > _DEPTH:
+        return type(value).__name__
+    part = partial(_plain, depth=depth + 1)
+    if type(value) is dict:
+        return f"{{{', '.join(f'{part(k)}: {part(v)}' for k, v in value.items())}}}"
+    if type(value) is tuple:
+        return f"({', '.join(map(part, value))}{',' * (len(value) == 1)})"
+    if type(value) is list:
+        return f"[{', '.join(map(part, value))}]"
+    if type(value) in (set, frozenset):  # Their order differs by process.
+        return f"{{{', '.join(sorted(map(part, value)))}}}"
+    text = repr(value)
+    return type(value).__name__ if _ADDRESS.search(text) else text

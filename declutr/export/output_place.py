@@ -15,6 +15,7 @@ _WRITTEN = re.compile(
     r"|model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|static_embedding\.json"
     # What tokenizers of all families write.
     r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab[\w-]*)\.json"
+    r"|(entity_vocab|word_shape|word_pronunciation|byte_maps)\.json"
     r"|(vocab|merges|dict)\.txt|bpe\.codes|[\w.-]+\.model|chat_template\.jinja"
     r"|\d+_(Pooling|Dense)/(config\.json|model\.safetensors|pytorch_model\.bin)"
     # The weights of large ONNX models lie beside them, in files that are named by the weights.

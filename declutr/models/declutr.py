@@ -143,9 +143,11 @@ class DeCLUTR(RecordedModel):
         if views is not None and self.contrastive:
             parts.warn_of_unused_views(views, loss)
         unused = loss is not None and not self.contrastive
-        if unused and is_distributed():
-            # Parameters without gradients stop distributed training. In one process they stay as
-            # they are, since the optimizer of a run that is resumed counts them.
+        finds_unused = getattr(ddp_accelerator, "_ddp_kwargs", {}).get("find_unused_parameters")
+        unused &= is_distributed() and not finds_unused
+        if unused:
+            # Parameters without gradients stop distributed training. Where they do not, they stay
+            # as they are, since the optimizer of a run that is resumed counts them.
             for part in (feedforward, self._head, self._predictor, loss):
                 if part is not None:
                     part.requires_grad_(False)
@@ -171,7 +173,7 @@ class DeCLUTR(RecordedModel):
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
         self._second_encoder = parts.second_encoder(own) if two_encoders else None
-        if self._second_encoder is not None and unused and is_distributed():
+        if self._second_encoder is not None and unused:
             self._second_encoder.requires_grad_(False)
         self._encoders = Encoders(own, self._second_encoder, momentum_encoder, embed_with_first)
         self._wanted = loss.inputs if loss is not None and self.contrastive else {}
@@ -223,8 +225,9 @@ class DeCLUTR(RecordedModel):
         self.require_data(trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
         trainer_data.require_validation_data(trainer)
-        alone = self.contrastive and not self.masked_language_modeling
-        trainer_data.require_validation_loss(trainer, self._loss if alone else None)
+        objective = self._loss if self.contrastive else None
+        alone = not self.masked_language_modeling
+        trainer_data.require_validation_loss(trainer, objective, alone)
         if self._loss is not None:
             self._loss.follow_optimizer(trainer.optimizer)
         trainer_data.require_whole(self, trainer, momentum_encoder=self._momentum_encoder)

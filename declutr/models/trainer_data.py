@@ -1,5 +1,6 @@
 """Checks that the data of a trainer can give the Model "declutr" its losses."""
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives import Objective
 from declutr.system.distributed import is_sharded, world_size
+
+logger = logging.getLogger(__name__)
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
@@ -112,16 +115,18 @@ def require_validation_data(trainer: Any) -> None:
         )
 
 
-def require_validation_loss(trainer: Any, loss: Objective | None) -> None:
+def require_validation_loss(trainer: Any, loss: Objective | None, alone: bool) -> None:
     """Raise if a trainer tracks a validation loss that its validation data cannot give.
 
     Without positives, a model in evaluation mode returns no loss, and none for a batch of too few
-    pairs either; AllenNLP would take it to be 0.
+    pairs either; AllenNLP would take it to be 0. Releases up to 2.4.7 began some such runs, which
+    go on with a warning.
 
     # Parameters
 
     trainer : the trainer.
-    loss : the objective, if a batch of too few pairs has no other loss.
+    loss : the objective, `None` for masked language modelling alone.
+    alone : whether there is no masked language modelling.
     """
     loader: Any = getattr(trainer, "_validation_data_loader", None)
     reader = getattr(loader, "reader", None)
@@ -135,20 +140,32 @@ def require_validation_loss(trainer: Any, loss: Objective | None) -> None:
         return
     instance = reader.instance(path, int(documents[0]))
     if "positives" not in instance.fields:
-        raise ConfigurationError(
+        message = (
             "There is no validation loss where the dataset reader brings no positives: the model "
             "embeds such texts, and views of one text differ in training alone. Remove "
             "validation_data_path; to choose among epochs, use the callback "
             "evaluate_embeddings (select_by)."
         )
-    if loss is None:
+        if loss is not None:
+            raise ConfigurationError(message)
+        _refuse(trainer, message)
+    if loss is None or not alone:
         return
     of_each = instance["anchors"].get_padding_lengths()  # several spans, or a single text
     rows = min(getattr(loader, "batch_size", None) or len(documents), len(documents))
     pairs = rows * of_each.get("num_spans", of_each.get("num_fields", 1)) * world_size()
     if pairs < loss.min_pairs:
-        raise ConfigurationError(
+        _refuse(
+            trainer,
             f"A batch of '{path}' has at most {pairs} pair(s), and {type(loss).__name__} needs "
             f"{loss.min_pairs} for a validation loss: raise validation_data_loader.batch_size, or "
-            "give more validation data."
+            "give more validation data.",
         )
+
+
+def _refuse(trainer: Any, message: str) -> None:
+    """Raise `ConfigurationError`, or warn if the run has been begun, by an earlier release."""
+    checkpointer = getattr(trainer, "_checkpointer", None)
+    if checkpointer is None or checkpointer.find_latest_checkpoint() is None:
+        raise ConfigurationError(message)
+    logger.warning(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import glob
+import hashlib
 import json
 import logging
 import os
@@ -43,6 +44,7 @@ TEXTS = "texts"
 """The folder of texts that were given in memory, in the folder of the run."""
 
 _DATA = "data.json"  # the digests of the files that the run began with
+_PATIENCE = 300  # seconds to wait for other processes that open a finished run
 _NEW_TEXTS = "texts.new"
 _BEFORE_TRAINING = {
     *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, _DATA, "out.log"),
@@ -76,27 +78,29 @@ class RunFolder:
     def alone(self) -> Iterator[None]:
         """Keep other processes from training in the folder within this context.
 
+        The lock is a file in the cache folder, where it stays.
+
         # Raises
 
         `TrainingError` : another process trains in it.
         """
-        lock = FileLock(f"{self._folder}.lock")
+        place = hashlib.sha256(str(self._folder.resolve()).encode()).hexdigest()[:32]
+        lock = FileLock(default_cache_dir() / f"run-{place}.lock")
         try:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
+            Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+            # Several processes may open a finished run, each of which holds the lock for a moment.
+            lock.acquire(timeout=_PATIENCE if self._is_finished else 0)
         except Timeout as error:
             raise TrainingError(
                 f"Another process trains in '{self._folder}'. Wait for it, or choose another "
                 "output."
             ) from error
-        except (OSError, NotImplementedError):
-            logger.warning("Found no locks at '%s': train there only once at a time.", self._folder)
+        except (OSError, NotImplementedError) as error:
+            logger.warning("Nothing keeps others from training in %s: %s", self._folder, error)
         try:
             yield
         finally:
-            if lock.is_locked:
-                lock.release()
-                Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
     @property
     def _names(self) -> set[str]:
@@ -110,6 +114,10 @@ class RunFolder:
         except (OSError, ValueError):
             return False
         return isinstance(config, dict) and {"trainer", "dataset_reader"} <= config.keys()
+
+    @property
+    def _is_finished(self) -> bool:
+        return all((self._folder / name).is_file() for name in (FINISHED, ARCHIVE))
 
     @property
     def _begun(self) -> bool:
@@ -173,7 +181,7 @@ class RunFolder:
             written = {name.name for name in new.iterdir()} if new.exists() else set()
             self._set_paths(config, files, written)
             own = new / files[0] if NAMES[0] in written else None
-            use_first_table(config, own, self._folder)
+            use_first_table(config, own, None if force else self._folder)
             return self._prepared(params, new, written, force)
         finally:
             shutil.rmtree(new, ignore_errors=True)
@@ -193,9 +201,9 @@ class RunFolder:
     def _prepared(self, params: Params, new: Path, written: set[str], force: bool) -> bool:
         if self._begun and not force:
             self._require_same(params, new, written)
-            done = (self._folder / FINISHED, self._folder / ARCHIVE)
-            if all(file.is_file() for file in done):
+            if self._is_finished:
                 return False
+            digests = {}
         else:
             self._require_disposable(params, {str(self._folder / TEXTS / name) for name in written})
             if self._is_run:
@@ -204,10 +212,11 @@ class RunFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             if written:
                 new.rename(self._folder / TEXTS)
-            if digests := self._digests(params.params):
-                write_whole(self._folder / _DATA, json.dumps(digests, indent=2) + "\n")
+            digests = self._digests(params.params)
         # The folder may have been moved since, and with it the texts.
         write_whole(self._folder / CONFIG, json.dumps(params.as_ordered_dict(), indent=4))
+        if digests:
+            write_whole(self._folder / _DATA, json.dumps(digests, indent=2) + "\n")
         return True
 
     def _require_same(self, params: Params, new: Path, written: set[str]) -> None:

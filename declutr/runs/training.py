@@ -98,10 +98,11 @@ def train(
     if not _running.acquire(blocking=False):
         raise TrainingError("A training runs in this process already, in another thread.")
     try:
-        with run.alone(), random_numbers_restored():
-            if run.prepare(params, data, validation, force):
-                with as_in_a_new_process(), logging_to_file():
-                    run.train(params)
+        with random_numbers_restored():
+            with run.alone():
+                if run.prepare(params, data, validation, force):
+                    with as_in_a_new_process(), logging_to_file():
+                        run.train(params)
             return Encoder(os.path.expanduser(output))
     finally:
         _running.release()

@@ -78,7 +78,7 @@ def test_compressed_parts_can_be_joined(suffix: str, tmp_path: Path) -> None:
 
 def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
     file = tmp_path / "table.zip"
-    names = "folder/docs.csv", "__MACOSX/folder/._docs.csv"
+    names = "folder/docs.csv", "__MACOSX/folder/._docs.csv", "folder/.DS_Store"
     file.write_bytes(zipped(b"id,text\n1,first\n", *names))
     assert file_format(file) == "csv" and read(file) == ["first"]
 

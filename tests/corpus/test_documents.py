@@ -9,10 +9,10 @@ import io
 import json
 import logging
 import lzma
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -427,13 +427,31 @@ class TestSourceFiles:
         write("corpus/y.txt", LINES)
         (tmp_path / "corpus" / ".z").symlink_to(tmp_path / "missing")
         assert len(source_files(tmp_path / "corpus")) == 1
-        (tmp_path / "corpus" / "z.txt").symlink_to(tmp_path / "missing")
+        link = tmp_path / "corpus" / "z.txt"
+        link.symlink_to(link)
+        with pytest.raises(SourceError, match=r"z.txt' is a link to '.*z.txt', which is not"):
+            source_files(f"{tmp_path}/corpus{place}")
+        link.unlink()
+        link.symlink_to(tmp_path / "missing")
         with pytest.raises(SourceError, match=r"z.txt' is a link to '.*missing', which is not"):
             source_files(f"{tmp_path}/corpus{place}")
 
-    def test_a_folder_that_cannot_be_read_is_refused(self, write, tmp_path, monkeypatch):
-        write("corpus/y.txt", LINES)
-        monkeypatch.setattr("os.scandir", mock.Mock(side_effect=PermissionError(13, "no entry")))
+    def test_a_folder_that_cannot_be_read(self, write, tmp_path, monkeypatch, caplog):
+        """It is refused, and if it is in another one, left out with a warning."""
+        plain = write("corpus/y.txt", LINES)
+        write("corpus/lost+found/z.txt", LINES)
+        scandir = os.scandir
+
+        def guarded(folder: Path):
+            if folder.name == closed:
+                raise PermissionError(13, "no entry")
+            return scandir(folder)
+
+        monkeypatch.setattr("os.scandir", guarded)
+        closed = "lost+found"
+        assert source_files(tmp_path / "corpus") == [plain]
+        assert "lost+found' cannot be read: no entry. Documents in it are left" in caplog.text
+        closed = "corpus"
         with pytest.raises(SourceError, match="corpus' cannot be read: no entry"):
             source_files(tmp_path / "corpus")
 

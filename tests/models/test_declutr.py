@@ -225,16 +225,22 @@ def test_the_loss_of_the_objective_alone(
     assert without_gradient(model) == []
 
 
-@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize(("several", "finds"), [(True, False), (True, True), (False, False)])
 def test_what_projects_for_a_term_without_weight_is_not_trained_by_several_processes(
-    make_model: Callable, batch: dict, monkeypatch: pytest.MonkeyPatch, several: bool
+    make_model: Callable, batch: dict, monkeypatch: pytest.MonkeyPatch, several: bool, finds: bool
 ) -> None:
-    """A parameter without a gradient stops them; in one process, it counts for the optimizer."""
+    """A parameter without a gradient stops them, unless they look for such ones.
+
+    Else it counts for the optimizer, as in runs that are resumed.
+    """
     monkeypatch.setattr("declutr.models.declutr.is_distributed", lambda: several)
     changes = {"feedforward": feedforward(32), "loss": {"type": "nce", "learn_bias": True}}
+    if finds:
+        parallel = {"type": "torch", "find_unused_parameters": True, "local_rank": 0}
+        changes["ddp_accelerator"] = {**parallel, "world_size": 2}
     model = make_model(contrastive_weight=0.0, **changes).train()
     model(**batch)["loss"].backward()
-    unused = [] if several else ["_feedforward", "_loss"]
+    unused = [] if several and not finds else ["_feedforward", "_loss"]
     assert sorted({name.split(".")[0] for name in without_gradient(model)}) == unused
 
 

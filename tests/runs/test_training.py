@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 import declutr
 from declutr.recipes import recipe_path
-from declutr.runs.run_folder import TrainingError
+from declutr.runs.run_folder import RunFolder, TrainingError
 from declutr.runs.training import _running
 
 pytestmark = pytest.mark.slow
@@ -201,8 +202,12 @@ def test_one_process_at_a_time_trains_in_a_folder(checkpoint: Path, tmp_path: Pa
         assert other.stdout is not None and other.stdout.readline() == "holds it\n"
         with pytest.raises(TrainingError, match=r"Another process trains in .*Wait for it"):
             train(["a text"], checkpoint, run)
-        other.communicate("\n")
-    assert list(tmp_path.iterdir()) == []
+        run.mkdir()
+        for name in ("finished.json", "model.tar.gz"):
+            (run / name).touch()  # a finished run is opened by one after the other
+        threading.Timer(0.5, other.communicate, ["\n"]).start()
+        with RunFolder(run).alone():
+            assert other.wait() == 0
 
 
 def test_a_run_does_not_go_on_with_other_files(
