@@ -200,7 +200,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         archives.checked_extraction,
         archives.folders_as_vocabularies,
     ),
-    "allennlp.training.util": (additions.moved_runs,),
+    "allennlp.training.util": (additions.moved_runs, configurations.noted_folders),
     "allennlp.training.gradient_descent_trainer": (
         additions.attached_models,
         undecayed.optimized_models,
