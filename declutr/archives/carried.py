@@ -26,7 +26,9 @@ from declutr.archives import (
     WHITENING,
     entries,
     local_place,
+    weights_of,
 )
+from declutr.archives.fitted_weights import digest_of_file, noted_in
 from declutr.archives.static_folder import is_static, read_static, write_tokenizer
 from declutr.bridge.component_names import short
 from declutr.bridge.registry import own_name
@@ -62,12 +64,20 @@ def is_ours(config: dict[str, Any]) -> bool:
     ) or any(map(_is_part, _dictionaries(config)))
 
 
-def archive_transformer(serialization_dir: str) -> list[str]:
+def archive_transformer(serialization_dir: str, weights: str | None = None) -> list[str]:
     """Save the transformers and archives that a run was trained from, without their weights.
 
     The configuration and the tokenizer of each one that `config.json` names are written below
     `serialization_dir/transformer`. This is called when a run begins and before it is archived; it
     does nothing for runs that do not use this package, nor if the files are there already.
+
+    A stored whitening is archived with the weights that it was fitted to. One of other weights is
+    removed, and so is one that does not note its weights, as those of releases up to 2.4.7.
+
+    # Parameters
+
+    serialization_dir : the folder of the run.
+    weights : the file of weights to archive; by default those of the folder.
 
     # Returns
 
@@ -80,10 +90,11 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     config = json.loads(config_file.read_text())
     if not is_ours(config):
         return []
-    _remove_stale_whitening(folder)
+    own = weights_of(folder)
+    whitening = _fitting_whitening(folder, own if weights is None else Path(weights), own)
     if (target / NAMES).exists() or _save_what_is_named(config, target):
-        return [TRANSFORMERS]
-    return []
+        return [TRANSFORMERS, *whitening]
+    return whitening
 
 
 def require_whole_weights(file: str) -> None:
@@ -148,13 +159,34 @@ def save_without_weights(place: Path, target: Path) -> None:
     (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _remove_stale_whitening(folder: Path) -> None:
-    stale = folder / WHITENING  # It was fitted to the embeddings before this training.
-    if stale.exists():
-        stale.unlink()
+def remove_whitening(serialization_dir: str) -> None:
+    """Remove the whitening of a run whose weights are trained on, with a warning."""
+    _remove(Path(serialization_dir, WHITENING), "was fitted to weights that are trained on")
+
+
+def _fitting_whitening(folder: Path, archived: Path | None, own: Path | None) -> list[str]:
+    """Return the name of the whitening, if it is one of the weights that are archived.
+
+    It is removed if it is not one of the folder's own weights, either.
+    """
+    if not (folder / WHITENING).exists() or (archived is not None and not archived.is_file()):
+        return []  # AllenNLP itself reports weights that are not there
+    noted = noted_in(folder / WHITENING)
+    if noted is not None:
+        if archived is not None and noted == digest_of_file(archived):
+            return [WHITENING]
+        if own is not None and noted == digest_of_file(own):
+            return []
+    why = "was fitted to other weights than those that are there now"
+    _remove(folder / WHITENING, why if noted else "does not note to which weights it was fitted")
+    return []
+
+
+def _remove(whitening: Path, why: str) -> None:
+    if whitening.exists():
+        whitening.unlink()
         logger.warning(
-            f"'{stale}' was fitted to weights that are trained on, and is removed. Fit it again "
-            "afterwards: declutr whiten."
+            f"'{whitening}' {why}, and is removed. Fit it again afterwards: declutr whiten."
         )
 
 

@@ -85,9 +85,10 @@ def archived_transformers(module: ModuleType) -> bool:
             return original(**arguments)
         carried = importlib.import_module(CARRIED)
         carried.require_whole_weights(weights)
-        if files := carried.archive_transformer(folder):
+        if files := carried.archive_transformer(folder, weights):
             included = arguments.get("include_in_archive") or []
-            arguments["include_in_archive"] = [*included, *files]
+            # An archive that has a file twice would be refused.
+            arguments["include_in_archive"] = list(dict.fromkeys([*included, *files]))
         return original(**arguments)
 
     return True
