@@ -114,7 +114,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),
     "allennlp.interpret.saliency_interpreters.simple_gradient": (saliency.products_with_inputs,),
     "allennlp.models.archival": (untrusted.archives_by_rules, archives.carried_transformers),
-    "allennlp.models.model": (module_weights.missing_weights,),
+    "allennlp.models.model": (module_weights.missing_weights, module_weights.gone_buffers),
     "allennlp.models.multitask": (multitask.inputs_of_heads,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
