@@ -93,7 +93,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.limited_in_search,
     ),
     "allennlp.commands.predict": (untrusted.trust_in_archives,),
-    "allennlp.commands.train": (repairs.spawned_training, evaluation.whole_test),
+    "allennlp.commands.train": (
+        repairs.spawned_training,
+        evaluation.whole_test,
+        evaluation.whole_validation,
+    ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
         repairs.worker_processes,
