@@ -6,8 +6,10 @@ returns whether it changed anything.
 """
 
 import contextlib
+import errno
 import functools
 import importlib
+import os
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -41,15 +43,20 @@ _made: set[Path] = set()  # folders that this process has made for runs
 def named_recipes(module: ModuleType) -> bool:
     """Let `Params.from_file` take the name of a recipe, and tell the nearest of an unknown one.
 
-    Files come first. Can be removed when AllenNLP finds the recipes of plugins.
+    Files come first, folders last: in a clone of this package, `declutr` is its code. Can be
+    removed when AllenNLP finds the recipes of plugins.
     """
 
     @replaces(module)
     def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(place, *args, **kwargs)
+            found = original(place, *args, **kwargs)
+            if not os.path.isdir(found):
+                return found
+            missing: OSError = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)
         except FileNotFoundError as error:
-            return importlib.import_module(EVALUATION).named_recipe(place, error)
+            missing = error
+        return importlib.import_module(EVALUATION).named_recipe(place, missing)
 
     return True
 

@@ -28,6 +28,16 @@ def test_recipes_by_name(params: Any) -> None:
     assert params.cached_path("declutr") == str(recipe_path("declutr"))
     with pytest.raises(UnknownRecipe, match="nearest: declutr,"):
         params.cached_path("declut")
+    for name in ("declutr", "other", "folder.json"):  # as the code lies in a clone
+        Path(name).mkdir()
+    assert params.cached_path("declutr") == str(recipe_path("declutr"))
+    with pytest.raises(UnknownRecipe, match=r"no recipe 'other'. Expected the path of a file"):
+        params.cached_path("other")
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: 'folder.json'"):
+        params.cached_path("folder.json")
+    Path("declutr").rmdir()
+    Path("declutr").touch()
+    assert params.cached_path("declutr") == "declutr"
 
 
 def test_default_transformers(params: Any) -> None:
