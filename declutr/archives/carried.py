@@ -43,6 +43,9 @@ _BASES_OF_PARTS = (
 )
 logger = logging.getLogger(__name__)
 
+_EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files of `torch.save` began before release 1.6: with a pickled number."""
+
 _OWN = ("token_embedding_bag", "classification_pooler")
 """The names of the parts of this package that take `load_weights` wherever they stand."""
 
@@ -103,12 +106,29 @@ def require_whole_weights(file: str) -> None:
 
     if not Path(file).exists():  # AllenNLP itself reports this
         return
-    damage = damage_of(file)
+    damage = _damage_of_earlier(file) if _is_of_earlier_torch(file) else damage_of(file)
     if damage is not None:
         raise ConfigurationError(
             f"The weights to archive, {file}, are damaged: {damage}. Put a copy in its place and "
             "run the same command with --recover: what was trained is in the checkpoints."
         )
+
+
+def _is_of_earlier_torch(file: str) -> bool:
+    """Return whether a file begins as those of torch before 1.6, which are no zip archives."""
+    with open(file, "rb") as opened:
+        return opened.read(len(_EARLIER_TORCH)) == _EARLIER_TORCH
+
+
+def _damage_of_earlier(file: str) -> str | None:
+    """Return a description of the damage to such a file, which has no checksums; or `None`."""
+    import torch
+
+    try:
+        torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a malformed file can raise nearly any error
+        return str(error).partition("\n")[0] or type(error).__name__
+    return None
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:

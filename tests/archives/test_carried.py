@@ -288,6 +288,18 @@ def test_a_whitening_of_earlier_weights_is_removed(
     assert archive_transformer(str(run)) == ["transformer"] and not caplog.text
 
 
+@pytest.mark.slow
+def test_weights_in_the_format_before_torch_1_6_are_archived(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    weights = torch.load(run / "best.th")
+    torch.save(weights, run / "best.th", _use_new_zipfile_serialization=False)
+    assert load_archive(archive_model(run)).model
+    content = (run / "best.th").read_bytes()
+    (run / "best.th").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigurationError, match=r"best\.th, are damaged: .*Put a copy"):
+        archive_model(run)
+
+
 def whitened(folder: Path) -> bytes:
     """Store a whitening of the weights in the folder of a run, and return its file."""
     numbers = np.random.default_rng(0).normal(size=(20, 3))
