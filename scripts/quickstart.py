@@ -25,10 +25,16 @@ def main() -> None:
         "--packages", nargs="+", help="whose docstrings to read (default: what is installed)"
     )
     args = parser.parse_args()
+    from declutr.quickstart import is_own, require_own
+
     if args.force and args.folder.exists():
-        if not (args.folder / "train.txt").exists():
+        if not is_own(args.folder):
             sys.exit(f"{args.folder} does not look like a quickstart: not deleting it.")
         shutil.rmtree(args.folder)
+    try:
+        require_own(args.folder)
+    except FileExistsError as error:
+        sys.exit(str(error))
 
     from declutr.quickstart.whole_way import DEFAULT_PACKAGES, Quickstart
 

@@ -7,8 +7,11 @@ local swav = import "sentences/swav.jsonnet";
 
 (import "contrastive_only.jsonnet") {
     num_positives:: 6,
+    temperature:: swav.temperature,
+    local settings = self,
+
     model+: {
         head: swav.model.head,
-        loss: swav.model.loss { assigned_views: 1 },
+        loss: swav.model.loss { assigned_views: 1, temperature: settings.temperature },
     },
 }

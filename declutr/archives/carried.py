@@ -26,7 +26,9 @@ from declutr.archives import (
     WHITENING,
     entries,
     local_place,
+    weights_of,
 )
+from declutr.archives.fitted_weights import digest_of_file, noted_in
 from declutr.archives.static_folder import is_static, read_static, write_tokenizer
 from declutr.bridge.component_names import short
 from declutr.bridge.registry import own_name
@@ -40,6 +42,9 @@ _BASES_OF_PARTS = (
     "Tokenizer",
 )
 logger = logging.getLogger(__name__)
+
+_EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files of `torch.save` began before release 1.6: with a pickled number."""
 
 _OWN = ("token_embedding_bag", "classification_pooler")
 """The names of the parts of this package that take `load_weights` wherever they stand."""
@@ -62,12 +67,20 @@ def is_ours(config: dict[str, Any]) -> bool:
     ) or any(map(_is_part, _dictionaries(config)))
 
 
-def archive_transformer(serialization_dir: str) -> list[str]:
+def archive_transformer(serialization_dir: str, weights: str | None = None) -> list[str]:
     """Save the transformers and archives that a run was trained from, without their weights.
 
     The configuration and the tokenizer of each one that `config.json` names are written below
     `serialization_dir/transformer`. This is called when a run begins and before it is archived; it
     does nothing for runs that do not use this package, nor if the files are there already.
+
+    A stored whitening is archived with the weights that it was fitted to. One of other weights is
+    removed, and so is one that does not note its weights, as those of releases up to 2.4.7.
+
+    # Parameters
+
+    serialization_dir : the folder of the run.
+    weights : the file of weights to archive; by default those of the folder.
 
     # Returns
 
@@ -80,10 +93,11 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     config = json.loads(config_file.read_text())
     if not is_ours(config):
         return []
-    _remove_stale_whitening(folder)
+    own = weights_of(folder)
+    whitening = _fitting_whitening(folder, own if weights is None else Path(weights), own)
     if (target / NAMES).exists() or _save_what_is_named(config, target):
-        return [TRANSFORMERS]
-    return []
+        return [TRANSFORMERS, *whitening]
+    return whitening
 
 
 def require_whole_weights(file: str) -> None:
@@ -92,12 +106,29 @@ def require_whole_weights(file: str) -> None:
 
     if not Path(file).exists():  # AllenNLP itself reports this
         return
-    damage = damage_of(file)
+    damage = _damage_of_earlier(file) if _is_of_earlier_torch(file) else damage_of(file)
     if damage is not None:
         raise ConfigurationError(
             f"The weights to archive, {file}, are damaged: {damage}. Put a copy in its place and "
             "run the same command with --recover: what was trained is in the checkpoints."
         )
+
+
+def _is_of_earlier_torch(file: str) -> bool:
+    """Return whether a file begins as those of torch before 1.6, which are no zip archives."""
+    with open(file, "rb") as opened:
+        return opened.read(len(_EARLIER_TORCH)) == _EARLIER_TORCH
+
+
+def _damage_of_earlier(file: str) -> str | None:
+    """Return a description of the damage to such a file, which has no checksums; or `None`."""
+    import torch
+
+    try:
+        torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a malformed file can raise nearly any error
+        return str(error).partition("\n")[0] or type(error).__name__
+    return None
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
@@ -148,13 +179,34 @@ def save_without_weights(place: Path, target: Path) -> None:
     (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _remove_stale_whitening(folder: Path) -> None:
-    stale = folder / WHITENING  # It was fitted to the embeddings before this training.
-    if stale.exists():
-        stale.unlink()
+def remove_whitening(serialization_dir: str) -> None:
+    """Remove the whitening of a run whose weights are trained on, with a warning."""
+    _remove(Path(serialization_dir, WHITENING), "was fitted to weights that are trained on")
+
+
+def _fitting_whitening(folder: Path, archived: Path | None, own: Path | None) -> list[str]:
+    """Return the name of the whitening, if it is one of the weights that are archived.
+
+    It is removed if it is not one of the folder's own weights, either.
+    """
+    if not (folder / WHITENING).exists() or (archived is not None and not archived.is_file()):
+        return []  # AllenNLP itself reports weights that are not there
+    noted = noted_in(folder / WHITENING)
+    if noted is not None:
+        if archived is not None and noted == digest_of_file(archived):
+            return [WHITENING]
+        if own is not None and noted == digest_of_file(own):
+            return []
+    why = "was fitted to other weights than those that are there now"
+    _remove(folder / WHITENING, why if noted else "does not note to which weights it was fitted")
+    return []
+
+
+def _remove(whitening: Path, why: str) -> None:
+    if whitening.exists():
+        whitening.unlink()
         logger.warning(
-            f"'{stale}' was fitted to weights that are trained on, and is removed. Fit it again "
-            "afterwards: declutr whiten."
+            f"'{whitening}' {why}, and is removed. Fit it again afterwards: declutr whiten."
         )
 
 

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -131,7 +132,10 @@ class AdamW(torch.optim.Optimizer):
         # give the same result if the step is decayed as well.
         rate = size * (1.0 - decay)
         same_types = all(gradient.dtype == dtype for gradient in gradients)
-        if device.type not in _FUSED or rate <= 0.0 or not same_types:
+        # The kernel of the CPU takes as many numbers as a tensor has from where it begins: of a
+        # view, it would change what lies between the rows.
+        contiguous = all(map(torch.Tensor.is_contiguous, chain(*columns)))
+        if device.type not in _FUSED or rate <= 0.0 or not (same_types and contiguous):
             for w, g, mean, square in zip(weights, gradients, means, squares, strict=True):
                 _update_one(w, g, mean, square, group["betas"], size, group["eps"], decay)
             return

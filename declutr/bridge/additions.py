@@ -111,7 +111,7 @@ def one_draw_warning(module: ModuleType) -> bool:
 
 
 def attached_models(module: ModuleType) -> bool:
-    """Call the method `attach` of a model, and of its distributed wrapper, with the new trainer.
+    """Call `attach` of a model of this package, and of its distributed wrapper, with the trainer.
 
     The wrapper is what a `DdpAccelerator` makes of the model. A sharded model
     (`declutr.training.sharding`) needs the trainer because all processes must write a checkpoint
@@ -125,11 +125,19 @@ def attached_models(module: ModuleType) -> bool:
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         for part in (self._ddp_wrapped_model, self.model):
-            attach = getattr(part, "attach", None)
-            if attach is not None:
-                attach(self)
+            attach(part, self)
 
     return True
+
+
+def attach(part: Any, trainer: Any) -> None:
+    """Call the method `attach` of a model or wrapper with its trainer, if it asks for that.
+
+    It does by the attribute `attached_to_trainers`: other packages may have an `attach` that means
+    something else.
+    """
+    if getattr(part, "attached_to_trainers", False):
+        part.attach(trainer)
 
 
 _OF_TRAINERS = {"type", "read_every"}  # keys in which the two may differ

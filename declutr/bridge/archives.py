@@ -85,9 +85,10 @@ def archived_transformers(module: ModuleType) -> bool:
             return original(**arguments)
         carried = importlib.import_module(CARRIED)
         carried.require_whole_weights(weights)
-        if files := carried.archive_transformer(folder):
+        if files := carried.archive_transformer(folder, weights):
             included = arguments.get("include_in_archive") or []
-            arguments["include_in_archive"] = [*included, *files]
+            # An archive that has a file twice would be refused.
+            arguments["include_in_archive"] = list(dict.fromkeys([*included, *files]))
         return original(**arguments)
 
     return True
@@ -149,10 +150,12 @@ def checked_extraction(module: ModuleType) -> bool:
 
     @contextlib.contextmanager
     def extracted_archive(resolved_archive_file: Any, cleanup: bool = True) -> Iterator[str]:
-        extract = importlib.import_module(SAFETY).extract
+        safety = importlib.import_module(SAFETY)
         folder = tempfile.mkdtemp()
         try:
-            extract(Path(resolved_archive_file), Path(folder))
+            # Where nobody has asked for safety, sizes are limited by the disk alone.
+            trust = not safety.is_untrusted()
+            safety.extract(Path(resolved_archive_file), Path(folder), trust)
         except BaseException:  # AllenNLP does not know the folder yet, so it cannot remove it
             shutil.rmtree(folder, ignore_errors=True)
             raise

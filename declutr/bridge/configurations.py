@@ -6,8 +6,10 @@ returns whether it changed anything.
 """
 
 import contextlib
+import errno
 import functools
 import importlib
+import os
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -35,19 +37,26 @@ TRACEBACK = "DECLUTR_TRACEBACK"
 TOLD = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
 """What the help of a command says of errors."""
 
+_made: set[Path] = set()  # folders that this process has made for runs
+
 
 def named_recipes(module: ModuleType) -> bool:
     """Let `Params.from_file` take the name of a recipe, and tell the nearest of an unknown one.
 
-    Files come first. Can be removed when AllenNLP finds the recipes of plugins.
+    Files come first, folders last: in a clone of this package, `declutr` is its code. Can be
+    removed when AllenNLP finds the recipes of plugins.
     """
 
     @replaces(module)
     def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(place, *args, **kwargs)
+            found = original(place, *args, **kwargs)
+            if not os.path.isdir(found):
+                return found
+            missing: OSError = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)
         except FileNotFoundError as error:
-            return importlib.import_module(EVALUATION).named_recipe(place, error)
+            missing = error
+        return importlib.import_module(EVALUATION).named_recipe(place, missing)
 
     return True
 
@@ -103,7 +112,7 @@ def told_errors(module: ModuleType) -> bool:
     @replaces(module)
     def train_model_from_args(original: Any, args: Any) -> None:
         folder = Path(args.serialization_dir)
-        is_new = not folder.exists()
+        _made.discard(folder.absolute())  # by an earlier run of this process
         own = getattr(args, "data", None) or getattr(args, "transformer", None)
         try:
             with (
@@ -114,11 +123,35 @@ def told_errors(module: ModuleType) -> bool:
                 original(args)
         except (Exception, KeyboardInterrupt) as error:
             errors = importlib.import_module(ERRORS)
-            if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
+            made = folder.absolute() in _made
+            if made and errors.is_of_user(error) and not any(folder.glob("*.th")):
                 shutil.rmtree(folder, ignore_errors=True)
             if commands:
                 errors.tell(commands[0], error)
             raise
+
+    return True
+
+
+def noted_folders(module: ModuleType) -> bool:
+    """Note the folders that this process makes for runs: `told_errors` removes no others.
+
+    Of two commands that begin a run in the same folder at once, one makes it, and the other one
+    ends with an error, for the folder is there. Can be removed with `told_errors`.
+    """
+
+    @replaces(module)
+    def create_serialization_dir(
+        original: Any, params: Any, serialization_dir: Any, recover: bool, force: bool
+    ) -> None:
+        folder, made = Path(serialization_dir), False
+        if not recover and not folder.exists():
+            with contextlib.suppress(FileExistsError):  # another process has been quicker
+                folder.mkdir(parents=True)
+                made = True
+        original(params, serialization_dir, recover, force)
+        if made:
+            _made.add(folder.absolute())
 
     return True
 

@@ -1,5 +1,6 @@
-"""Repairs of evaluation on test data, of which AllenNLP may score or report a part alone."""
+"""Repairs of validation and tests, of whose data AllenNLP may score or report a part alone."""
 
+import functools
 import json
 import logging
 from collections import Counter
@@ -11,15 +12,16 @@ from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
 
-_OF_TRAINING = {"batches_per_epoch": None, "drop_last": False}
+_OF_TRAINING = {"batches_per_epoch": None, "drop_last": False, "_instances_per_epoch": None}
 
 
 def whole_data(module: ModuleType) -> bool:
     """Let `evaluate` read all data where the settings of the data loader are those of training.
 
     With `batches_per_epoch`, AllenNLP scores that many batches of the test data, and some of them
-    twice if there are fewer. With `drop_last` it leaves out the last batch. Can be removed when the
-    command leaves out these settings.
+    twice if there are fewer; with `instances_per_epoch` of the loader "multitask", that many
+    instances. With `drop_last` it leaves out the last batch. Can be removed when the command leaves
+    out these settings.
     """
     loaders = module.DataLoader
 
@@ -114,11 +116,56 @@ def whole_test(module: ModuleType) -> bool:
     return True
 
 
-def _read_wholly(loader: Any) -> Any:
-    """Take from a data loader, and from its sampler, the settings that leave out data."""
-    for part in (loader, getattr(loader, "batch_sampler", None)):
+def whole_validation(module: ModuleType) -> bool:
+    """Let `train` read all validation data by a data loader of training, and refuse none at all.
+
+    With `drop_last`, AllenNLP leaves out the rows that do not fill a batch, with
+    `instances_per_epoch` it takes other instances in each epoch, and if there is no batch, the loss
+    is 0. What a `validation_data_loader` says is left alone, and so is `batches_per_epoch`, of
+    which AllenNLP warns itself. Can be removed when AllenNLP leaves out these settings.
+    """
+    original = module.TrainModel.__dict__["from_partial_objects"].__func__
+
+    @functools.wraps(original)
+    def from_partial_objects(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        run = original(cls, *args, **kwargs)
+        loader = getattr(run.trainer, "_validation_data_loader", None)
+        if loader is None:
+            return run
+        if kwargs.get("validation_data_loader") is None:
+            _read_wholly(loader, but=("batches_per_epoch",))
+        if not getattr(run.trainer, "_distributed", False) and _is_empty(loader):
+            raise module.ConfigurationError(
+                "The validation data give no batches, so that there would be no validation loss. "
+                "Give more of them, or set drop_last to false in the validation_data_loader."
+            )
+        return run
+
+    module.TrainModel.from_partial_objects = classmethod(from_partial_objects)
+    return True
+
+
+def _is_empty(loader: Any) -> bool:
+    """Return whether a data loader has no batches; False if it does not know their number."""
+    try:
+        return len(loader) == 0
+    except (TypeError, NotImplementedError):  # it reads its data in every epoch
+        return False
+
+
+def _read_wholly(loader: Any, but: tuple[str, ...] = ()) -> Any:
+    """Take from a data loader, and from its sampler, the settings that leave out data.
+
+    # Parameters
+
+    loader : any data loader.
+    but : names of settings to keep.
+    """
+    parts = (loader, *(getattr(loader, part, None) for part in ("batch_sampler", "scheduler")))
+    for part in parts:
         for name, whole in _OF_TRAINING.items():
-            if getattr(part, name, whole) != whole:
-                logger.info("%s is for training: all data are evaluated.", name)
+            if name not in but and getattr(part, name, whole) != whole:
+                told = name.removeprefix("_")
+                logger.info("%s is for training: all data are evaluated.", told)
                 setattr(part, name, whole)
     return loader

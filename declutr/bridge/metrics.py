@@ -22,7 +22,8 @@ def masked_pairs(module: ModuleType) -> bool:
         original: Any, self: Any, predictions: Any, gold_labels: Any, mask: Any = None
     ) -> None:
         if mask is not None:
-            predictions, gold_labels = predictions[mask], gold_labels[mask]
+            kept = mask.bool()  # numbers would be positions
+            predictions, gold_labels = predictions[kept], gold_labels[kept]
         before = self.total_predictions, self.total_gold_labels
         self.reset()
         original(self, predictions, gold_labels)

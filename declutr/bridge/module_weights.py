@@ -19,6 +19,13 @@ _NAMES = (
     "model.safetensors.index.json",
 )
 
+_GONE = (
+    r"(^|\.)position_ids$",
+    r"(^|\.)(attn|attention)\.(masked_)?bias$",
+    r"(^|\.)rotary_emb\.inv_freq$",
+)
+"""Patterns of the names of buffers that transformers stored once."""
+
 
 def checkpoint_files(module: ModuleType) -> bool:
     """Let `TransformerModule.from_pretrained_module` read safetensors, and weights in shards.
@@ -81,6 +88,53 @@ def missing_weights(module: ModuleType) -> bool:
         return result
 
     return True
+
+
+def gone_buffers(module: ModuleType) -> bool:
+    """Let models load weights that hold buffers which today's transformers no longer have.
+
+    transformers before 4.31 stored the positions of embeddings and the causal masks of GPT-2 and
+    others, and AllenNLP refused them as unknown names. They are constants. Can be removed when
+    archives of such releases are not opened any more.
+    """
+
+    @replaces(module.Model)
+    def load_state_dict(
+        original: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        return original(self, _without_gone_buffers(self, state_dict), *args, **kwargs)
+
+    return True
+
+
+def _without_gone_buffers(model: Any, state_dict: Any) -> Any:
+    """Return a state dict without what transformers in the model once stored, and lack now.
+
+    Beside known buffers, these are the names that a class of transformers lists itself.
+    """
+    unknown = state_dict.keys() - model.state_dict().keys()
+    if not unknown:
+        return state_dict
+    patterns = {
+        f"{name}." if name else "": (*_GONE, *(part._keys_to_ignore_on_load_unexpected or ()))
+        for name, part in model.named_modules()
+        if hasattr(part, "_keys_to_ignore_on_load_unexpected")  # a `PreTrainedModel`
+    }
+    gone = {
+        key
+        for key in unknown
+        for prefix, ignored in patterns.items()
+        if key.startswith(prefix) and any(re.search(p, key[len(prefix) :]) for p in ignored)
+    }
+    if not gone:
+        return state_dict
+    logger.info("Left out, as transformers no longer has them: %s", ", ".join(sorted(gone)))
+    kept = state_dict.copy()
+    for key in gone:
+        del kept[key]
+    if hasattr(state_dict, "_metadata"):
+        kept._metadata = state_dict._metadata
+    return kept
 
 
 class _StoredWeights(OrderedDict[str, Any]):

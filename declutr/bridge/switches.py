@@ -93,7 +93,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.limited_in_search,
     ),
     "allennlp.commands.predict": (untrusted.trust_in_archives,),
-    "allennlp.commands.train": (repairs.spawned_training, evaluation.whole_test),
+    "allennlp.commands.train": (
+        repairs.spawned_training,
+        evaluation.whole_test,
+        evaluation.whole_validation,
+    ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
         repairs.worker_processes,
@@ -114,7 +118,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),
     "allennlp.interpret.saliency_interpreters.simple_gradient": (saliency.products_with_inputs,),
     "allennlp.models.archival": (untrusted.archives_by_rules, archives.carried_transformers),
-    "allennlp.models.model": (module_weights.missing_weights,),
+    "allennlp.models.model": (module_weights.missing_weights, module_weights.gone_buffers),
     "allennlp.models.multitask": (multitask.inputs_of_heads,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
@@ -200,7 +204,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         archives.checked_extraction,
         archives.folders_as_vocabularies,
     ),
-    "allennlp.training.util": (additions.moved_runs,),
+    "allennlp.training.util": (additions.moved_runs, configurations.noted_folders),
     "allennlp.training.gradient_descent_trainer": (
         additions.attached_models,
         undecayed.optimized_models,

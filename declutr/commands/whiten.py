@@ -83,6 +83,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
         places = _places(args)
         with told_to_user(ValueError, FileNotFoundError):
             files = source_files(args.texts)  # checked before the model is loaded, which takes long
+            weights = _weights(Path(args.model))  # those of now: they may be trained on meanwhile
             options = {"whiten": False, "normalize": False, "trust": args.trust}
             encoder = Encoder(args.model, device=args.device, **options)
             if (args.dimension or 0) > encoder.dimension:
@@ -91,7 +92,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
                     f"{args.dimension}. Expected at most {encoder.dimension}."
                 )
             with not_told():
-                whitening = _fitted(encoder, _texts(files, args), args)
+                whitening = _fitted(encoder, _texts(files, args), args).with_weights(weights)
             stored = [_stored(whitening, place) for place in places]
         print("\n".join(_told(whitening, stored, encoder, args.method == "linear")))
 
@@ -149,6 +150,14 @@ def _places(args: argparse.Namespace) -> list[Path]:
     archive = model / "model.tar.gz"
     # The archive comes first because writing it takes long: if that fails, nothing has changed.
     return [archive, model] if archive.is_file() else [model]
+
+
+def _weights(model: Path) -> str | None:
+    """Return the digest of the weights of a trained model on this machine; `None` for others."""
+    from declutr.archives.fitted_weights import digest_of_model
+
+    known = model.exists() and kind_of(model) in (Kind.ARCHIVE, Kind.TRAINED)
+    return digest_of_model(model) if known else None
 
 
 def _stored(whitening: FittedMap, place: Path) -> Path:

@@ -18,6 +18,7 @@ import numpy as np
 
 from declutr._version import __version__
 from declutr.archives import WHITENING
+from declutr.archives.fitted_weights import NOTE
 from declutr.inference.embedding_moments import ROWS, WhiteningError
 from declutr.system.files import checksums_of, json_checksum, write_whole
 
@@ -38,6 +39,9 @@ class FittedMap(ABC):
 
     digest: str | None
     """Any string that identifies the training text; it is stored in the file."""
+
+    weights: str | None = None
+    """The digest of the weights whose embeddings it was fitted to, if it is known."""
 
     @property
     @abstractmethod
@@ -101,6 +105,17 @@ class FittedMap(ABC):
         object.__setattr__(copied, "digest", digest)  # also where the class is frozen
         return copied
 
+    def with_weights(self: _Map, digest: str | None) -> _Map:
+        """Return a copy that notes by which weights the embeddings were made.
+
+        # Parameters
+
+        digest : what `declutr.archives.fitted_weights` makes of the weights.
+        """
+        copied = copy(self)
+        object.__setattr__(copied, "weights", digest)
+        return copied
+
     @staticmethod
     def stored_in(folder: str | os.PathLike) -> bool:
         """Return whether a folder holds such a map."""
@@ -125,6 +140,7 @@ class FittedMap(ABC):
             "texts": self.texts,
             "dimension": self.dimension,
             "digest": self.digest,
+            **({} if self.weights is None else {NOTE: self.weights}),
             **about,
         }
         about["checksum"] = _checksum(about, tensors)
@@ -170,7 +186,7 @@ def load_map(folder: str | os.PathLike, kinds: Sequence[type[_Map]]) -> _Map:
         checksum = about.pop("checksum", None)  # release 1.5 wrote none
         if checksum not in (None, _checksum(about, arrays)):
             raise WhiteningError("it is damaged: its numbers are not what its checksum says")
-        return by_format[about["format"]]._of_stored(arrays, about)
+        return by_format[about["format"]]._of_stored(arrays, about).with_weights(about.get(NOTE))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise WhiteningError(
             f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "

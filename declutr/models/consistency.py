@@ -13,6 +13,7 @@ from allennlp.nn.parallel import DdpAccelerator
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from declutr.bridge.additions import attach
 from declutr.models.task_model_wrapper import TaskModelWrapper
 from declutr.models.views import Views
 from declutr.modules.text_batches import flat, text_fields
@@ -107,6 +108,8 @@ class ConsistencyModel(TaskModelWrapper):
             self._passes_done = numerics.HostCount(self, "_passes")
         self._all_passes: int | None = None
 
+    attached_to_trainers = True
+
     def attach(self, trainer: Any) -> None:
         """Take the number of steps, for annealing, from a trainer.
 
@@ -116,9 +119,7 @@ class ConsistencyModel(TaskModelWrapper):
 
         `ConfigurationError` : the data loader does not tell its length, which annealing needs.
         """
-        attach = getattr(self.model, "attach", None)
-        if attach is not None:
-            attach(trainer)
+        attach(self.model, trainer)
         if self._annealing is not None:
             try:
                 self._all_passes = len(trainer.data_loader) * trainer._num_epochs

@@ -210,6 +210,8 @@ class DeCLUTR(RecordedModel):
         """Whether tokens of anchors are masked and predicted."""
         return self.masked_language_modeling and self._decoder is None
 
+    attached_to_trainers = True
+
     def attach(self, trainer: Any) -> None:
         """Attach objective and momentum encoder to a trainer's optimizer, and check its data.
 

@@ -22,6 +22,7 @@ import declutr.plugin  # noqa: F401 - registers the names that recipes use
 from declutr.corpus.documents import read_lines
 from declutr.evaluation.tasks.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
 from declutr.inference.encoder import Encoder
+from declutr.quickstart import MARK, require_own
 from declutr.quickstart.docstrings import DEFAULT_PACKAGES, write_corpus
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 from declutr.quickstart.static_encoder import (
@@ -56,6 +57,10 @@ class Quickstart:
     recipes : the folder of recipes, `training_config`.
     overrides : configuration keys of the recipe and their values, as for `allennlp train -o`.
     packages : the names of the installed packages whose docstrings are the corpus.
+
+    # Raises
+
+    `FileExistsError` : the folder holds files that no quickstart has written.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Quickstart:
         overrides: dict | None = None,
         packages: tuple[str, ...] = DEFAULT_PACKAGES,
     ) -> None:
+        require_own(folder)
         self.folder = folder
         self.recipes = recipes
         self.packages = packages
@@ -83,6 +89,7 @@ class Quickstart:
             **self.given,
         }
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
         os.environ["TRANSFORMER_MODEL"] = str(self.checkpoint)
         os.environ["DECLUTR_CACHE"] = str(folder / "cache")
 

@@ -34,18 +34,18 @@ class UndefinedVariable(RecipeError):
     """Error of a recipe that takes a variable which is not set."""
 
 
-def named_recipe(place: os.PathLike | str, missing: FileNotFoundError) -> str:
+def named_recipe(place: os.PathLike | str, missing: OSError) -> str:
     """Return the path of the recipe of this package whose name was given where no file is.
 
     # Parameters
 
     place : what the user gave.
-    missing : the error of AllenNLP, which found nothing there.
+    missing : the error to raise where no recipe can be meant: nothing is there, or a folder.
 
     # Raises
 
     `UnknownRecipe` : no recipe has this name.
-    `FileNotFoundError` : `missing`, for a URL or a JSON file.
+    `OSError` : `missing`, for a URL or a JSON file.
     """
     if os.fspath(place).endswith(".json") or "://" in os.fspath(place):
         raise missing  # of a trained model, or elsewhere: no recipe of this package was meant

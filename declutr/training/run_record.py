@@ -17,7 +17,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.metric_tracker import MetricTracker
 
 from declutr.archives import RUN
-from declutr.archives.carried import archive_transformer
+from declutr.archives.carried import archive_transformer, remove_whitening
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR
@@ -60,6 +60,7 @@ class RunRecord(TrainerCallback):
         super().__init__(serialization_dir)
         self._validate_start = validate_start
         self._start: dict[str, float] = {}  # metrics of validation before the first step
+        self._trained = False  # whether a step of this run has been done by this process
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -81,6 +82,15 @@ class RunRecord(TrainerCallback):
         file = os.path.join(self.serialization_dir, RUN)
         _tell_other_documents(file, record)
         write_whole(file, json.dumps(record, indent=2) + "\n")
+
+    def on_batch(
+        self, trainer: GradientDescentTrainer, *batch: Any, is_training: bool = False, **kwargs: Any
+    ) -> None:
+        if is_training and not self._trained:
+            self._trained = True
+            if trainer._primary and self.serialization_dir:
+                # Encoders that are opened before the run ends would apply it to later weights.
+                remove_whitening(self.serialization_dir)
 
     def _record(self, trainer: GradientDescentTrainer) -> dict[str, Any]:
         """Return the contents of `run.json`."""

@@ -37,6 +37,8 @@ class ShardedModel(DdpWrappedModel):
     # `is_sharded` stays False, because with True AllenNLP writes one file for each process, which
     # neither a run with another number of processes nor an archive could use.
 
+    attached_to_trainers = True
+
     def attach(self, trainer: Any) -> None:
         """Make a trainer save and load whole tensors; `declutr.bridge` calls this.
 

@@ -1,25 +1,30 @@
 """Archives carry the configuration and tokenizer of their transformer, and load with them."""
 
+import copy
 import json
 import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import archive_model, load_archive
 from transformers import AutoConfig, AutoTokenizer
 
-from declutr.archives import TRANSFORMERS
+from declutr.archives import TRANSFORMERS, WHITENING
 from declutr.archives.carried import (
     archive_transformer,
     is_ours,
     use_archived_transformer,
 )
+from declutr.archives.fitted_weights import digest_of_model, noted_in
 from declutr.archives.safety import UnsafeArchive
+from declutr.inference.whitening import Whitening
 from tests.conftest import run_config
 from tests.hostile_archives import with_remote_code
 
@@ -281,6 +286,73 @@ def test_a_whitening_of_earlier_weights_is_removed(
     assert not stale.exists() and "Fit it again afterwards: declutr whiten" in caplog.text
     caplog.clear()
     assert archive_transformer(str(run)) == ["transformer"] and not caplog.text
+
+
+@pytest.mark.slow
+def test_weights_in_the_format_before_torch_1_6_are_archived(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    weights = torch.load(run / "best.th")
+    torch.save(weights, run / "best.th", _use_new_zipfile_serialization=False)
+    assert load_archive(archive_model(run)).model
+    content = (run / "best.th").read_bytes()
+    (run / "best.th").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigurationError, match=r"best\.th, are damaged: .*Put a copy"):
+        archive_model(run)
+
+
+def whitened(folder: Path) -> bytes:
+    """Store a whitening of the weights in the folder of a run, and return its file."""
+    numbers = np.random.default_rng(0).normal(size=(20, 3))
+    whitening = Whitening.fit([numbers], 2).with_weights(digest_of_model(folder))
+    return whitening.save(folder).read_bytes()
+
+
+def archived(place: str) -> bytes | None:
+    """Return the whitening in an archive; `None` if it has none."""
+    with tarfile.open(place) as archive:
+        if WHITENING not in archive.getnames():
+            return None
+        return archive.extractfile(WHITENING).read()
+
+
+@pytest.mark.slow
+def test_a_whitening_is_archived_with_its_own_weights(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    stored = whitened(run)
+    place = archive_model(run, include_in_archive=[WHITENING])  # named by the user, too
+    with tarfile.open(place) as archive:
+        assert archive.getnames().count(WHITENING) == 1
+    assert digest_of_model(run) == digest_of_model(Path(place)) == noted_in(run / WHITENING)
+    assert archived(archive_model(run)) == stored
+    other = {name: value + 1 for name, value in torch.load(run / "best.th").items()}
+    torch.save(other, run / "other.th")
+    assert archived(archive_model(run, "other.th", str(tmp_path / "other.tar.gz"))) is None
+    assert (run / WHITENING).read_bytes() == stored and "declutr whiten" not in caplog.text
+    (run / "other.th").replace(run / "best.th")
+    assert archived(archive_model(run)) is None
+    assert not (run / WHITENING).exists() and "was fitted to other weights than" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_whitening_stays_until_weights_are_trained_on(
+    checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """Recovering a finished run trains nothing; with another epoch, it trains on."""
+    run = tmp_path / "run"
+    config = run_config(checkpoint, corpus_file)
+    config["trainer"] |= {"callbacks": [{"type": "run_record"}]}
+    train_model(Params(copy.deepcopy(config)), str(run))
+    stored = whitened(run)
+    train_model(Params(copy.deepcopy(config)), str(run), recover=True)
+    assert (run / WHITENING).read_bytes() == stored == archived(str(run / "model.tar.gz"))
+    config["trainer"]["num_epochs"] = 2
+    (run / "config.json").write_text(json.dumps(config))
+    train_model(Params(copy.deepcopy(config)), str(run), recover=True)
+    assert not (run / WHITENING).exists() and archived(str(run / "model.tar.gz")) is None
+    told = "was fitted to weights that are trained on, and is removed"
+    assert (run / "out.log").read_text().count(told) == 1
 
 
 def test_remote_code_is_archived_only_if_the_recipe_trusts_it(

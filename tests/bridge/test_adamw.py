@@ -86,6 +86,36 @@ def test_the_fused_kernel_equals_the_loop(
         torch.testing.assert_close(fused, looped, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("weight", "gradient"),
+    [
+        (torch.randn(4, 5)[:, :3], torch.randn(4, 3)),  # a part of each row of a larger tensor
+        (torch.randn(4, 3), torch.randn(3, 4).T),
+        (torch.randn(3, 4).T, torch.randn(4, 3)),
+        (torch.randn(4, 3), torch.randn(3).expand(4, 3)),  # one row, which stands for all
+    ],
+)
+def test_views_are_updated_and_nothing_beside_them(
+    weight: torch.Tensor, gradient: torch.Tensor
+) -> None:
+    weight = torch.nn.Parameter(weight)
+    of_all = torch.empty(0, dtype=weight.dtype).set_(weight.untyped_storage())
+    before = of_all.clone()
+    expected = torch.nn.Parameter(weight.detach().clone(memory_format=torch.contiguous_format))
+    others = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]  # are updated in the same step
+    for one, other in ((weight, others[0]), (expected, others[1])):
+        optimizer = AdamW([one, other], lr=0.1, weight_decay=0.1)
+        for _ in range(2):
+            one.grad = gradient if one is weight else gradient.contiguous()
+            other.grad = torch.ones(2)
+            optimizer.step()
+    torch.testing.assert_close(weight, expected)
+    torch.testing.assert_close(*others)
+    untouched = torch.ones_like(of_all, dtype=torch.bool)
+    untouched.as_strided(weight.size(), weight.stride()).fill_(False)
+    assert torch.equal(of_all[untouched], before[untouched])
+
+
 def test_copies_of_an_optimizer_continue_alike() -> None:
     weight = torch.ones(2, requires_grad=True)
     optimizer = AdamW([weight], lr=0.1)

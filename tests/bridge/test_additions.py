@@ -62,7 +62,7 @@ def test_blank_lines_are_passed_to_predictors_that_keep_them(
     assert read(cured) == dropped
 
 
-@pytest.mark.parametrize("wrapped", ["attaching", "plain", None])
+@pytest.mark.parametrize("wrapped", ["attaching", "plain", "of another package", None])
 def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: str | None) -> None:
     import torch
 
@@ -72,8 +72,11 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
     assert inspect.signature(module.GradientDescentTrainer.__init__) == before
     met: list[Any] = []
     model = {
-        "attaching": SimpleNamespace(attach=met.append, is_sharded=False),
+        "attaching": SimpleNamespace(
+            attach=met.append, attached_to_trainers=True, is_sharded=False
+        ),
         "plain": SimpleNamespace(is_sharded=False),
+        "of another package": SimpleNamespace(attach="a file", is_sharded=False),
         None: None,
     }[wrapped]
     layer = torch.nn.Linear(1, 1)
@@ -87,7 +90,9 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
     trainer = trainer_with(model, num_epochs=3)
     assert met == ([trainer] if wrapped == "attaching" else [])
     assert trainer._num_epochs == 3
-    layer.attach = met.append  # the model itself
+    layer.attach = lambda: pytest.fail("of another package")
+    trainer_with(None)
+    layer.attach, layer.attached_to_trainers = met.append, True  # the model itself
     assert trainer_with(None) is met[-1]
 
 

@@ -41,7 +41,7 @@ def ours(monkeypatch: Any) -> Any:
     module = ModuleType("fake_archives")
     module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
     module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
-    module.archive_transformer = lambda d: [f"{d}/ours"]  # type: ignore[attr-defined]
+    module.archive_transformer = lambda d, w: [f"{d}/ours"]  # type: ignore[attr-defined]
     module.checked = []  # type: ignore[attr-defined]
     module.require_whole_weights = module.checked.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fake_archives", module)
@@ -85,7 +85,7 @@ def test_archives_carry_the_files_of_the_transformer(archival: ModuleType, ours:
     given = archival.archive_model("dir", "w.th", None, ["log"])  # by position, too
     assert given == ("dir", "w.th", None, ["log", "dir/ours"])
     assert ours.checked == [os.path.join("dir", name) for name in ("best.th", "w.th")]
-    ours.archive_transformer = lambda folder: []
+    ours.archive_transformer = lambda folder, weights: []
     assert archival.archive_model("dir", include_in_archive=None) == ("dir", "best.th", None, None)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.bridge import configurations
@@ -27,6 +28,16 @@ def test_recipes_by_name(params: Any) -> None:
     assert params.cached_path("declutr") == str(recipe_path("declutr"))
     with pytest.raises(UnknownRecipe, match="nearest: declutr,"):
         params.cached_path("declut")
+    for name in ("declutr", "other", "folder.json"):  # as the code lies in a clone
+        Path(name).mkdir()
+    assert params.cached_path("declutr") == str(recipe_path("declutr"))
+    with pytest.raises(UnknownRecipe, match=r"no recipe 'other'. Expected the path of a file"):
+        params.cached_path("other")
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: 'folder.json'"):
+        params.cached_path("folder.json")
+    Path("declutr").rmdir()
+    Path("declutr").touch()
+    assert params.cached_path("declutr") == "declutr"
 
 
 def test_default_transformers(params: Any) -> None:
@@ -80,7 +91,7 @@ def test_a_run_that_never_began_leaves_no_folder(
     module = bare("allennlp.commands.train")
 
     def failed(args: Any) -> None:
-        Path("out").mkdir(exist_ok=True)
+        module.training_util.create_serialization_dir(Params({}), "out", False, False)
         for file in files:
             Path("out", file).touch()
         raise error
@@ -92,3 +103,36 @@ def test_a_run_that_never_began_leaves_no_folder(
     with pytest.raises((SystemExit, KeyError)):
         train(module, "any")
     assert Path("out").exists() == kept
+
+
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_the_folder_of_another_run_is_kept(
+    bare: Any, monkeypatch: Any, tmp_path: Path, where: str
+) -> None:
+    """Two commands begin in the same folder; the other one is quicker to make it, or to fill."""
+    monkeypatch.delenv("DECLUTR_TRACEBACK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    module, util = bare("allennlp.commands.train"), bare("allennlp.training.util")
+    begin = util.create_serialization_dir
+
+    def filled() -> None:
+        Path("out").mkdir(exist_ok=True)
+        Path("out", "config.json").touch()
+
+    def later(*args: Any) -> None:
+        filled()
+        begin(*args)
+
+    def failed(args: Any) -> None:
+        if where == "before":
+            filled()
+        util.create_serialization_dir(Params({}), "out", False, False)
+
+    if where == "within":
+        monkeypatch.setattr(util, "create_serialization_dir", later)
+    assert configurations.noted_folders(util)
+    monkeypatch.setattr(module, "train_model_from_args", failed)
+    configurations.told_errors(module)
+    with pytest.raises(SystemExit):
+        train(module, "any")
+    assert Path("out", "config.json").exists()

@@ -1,5 +1,6 @@
 """All test data are evaluated, whatever the settings of the data loader for training are."""
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,12 @@ class Identity(Model):
         return found
 
 
+@Model.register("identity_of_tasks")
+class IdentityOfTasks(Identity):
+    def forward(self, x: torch.Tensor, task: list[str]) -> dict[str, torch.Tensor]:
+        return super().forward(x)
+
+
 def config(folder: Path, **loader: Any) -> dict[str, Any]:
     (folder / "train.txt").write_text("1 1 1 1")
     (folder / "test.txt").write_text("1 2 3 4 5 6 7")
@@ -86,6 +93,54 @@ def test_every_row_is_evaluated_once(loader: dict[str, Any], tmp_path: Path) -> 
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_sum"] == 28
     archive = tmp_path / "run" / "model.tar.gz"
     assert evaluate_from_archive(archive, str(tmp_path / "test.txt"))["sum"] == 28
+
+
+def validated(settings: dict[str, Any], folder: Path) -> float:
+    """Train on settings, and return the sum of the numbers of the validation data."""
+    train_model(Params(copy.deepcopy(settings)), str(folder))
+    return json.loads((folder / "metrics.json").read_text())["best_validation_sum"]
+
+
+@pytest.mark.parametrize("rows", ["1 2 3 4 5 6 7", "5"])
+def test_all_validation_data_are_read(rows: str, tmp_path: Path) -> None:
+    """One row fills no batch of two, so AllenNLP would validate on nothing."""
+    settings = config(tmp_path, drop_last=True)
+    settings |= {"validation_data_path": settings["test_data_path"], "evaluate_on_test": False}
+    Path(settings["test_data_path"]).write_text(rows)
+    assert validated(settings, tmp_path / "run") == sum(map(int, rows.split()))
+    settings["validation_data_loader"] = {"batch_size": 2, "drop_last": True}  # as it says itself
+    if rows != "5":
+        assert validated(settings, tmp_path / "own") == 21
+        return
+    with pytest.raises(ConfigurationError, match=r"validation data give no batches.*drop_last"):
+        validated(settings, tmp_path / "own")
+
+
+def test_all_instances_of_several_tasks_are_evaluated(tmp_path: Path) -> None:
+    for task in ("a", "b"):
+        (tmp_path / f"{task}.txt").write_text("1 2 3 4 5 6 7")
+    paths = {task: str(tmp_path / f"{task}.txt") for task in ("a", "b")}
+    settings = config(tmp_path)
+    settings |= {
+        "dataset_reader": {
+            "type": "multitask",
+            "readers": {task: {"type": "numbers_of_tests"} for task in paths},
+        },
+        "model": {"type": "identity_of_tasks"},
+        "data_loader": {
+            "type": "multitask",
+            "scheduler": {"batch_size": 2, "drop_last": True},
+            "sampler": "uniform",
+            "instances_per_epoch": 4,
+        },
+        "train_data_path": paths,
+        "validation_data_path": paths,
+        "test_data_path": paths,
+    }
+    assert validated(settings, tmp_path / "run") == 56
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_sum"] == 56
+    found = evaluate_from_archive(tmp_path / "run" / "model.tar.gz", json.dumps(paths))
+    assert found["sum"] == 56
 
 
 def test_several_processes_are_refused_before_training(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_masked_pairs_are_left_out(bare: Any) -> None:
     assert correlation() != expected
     assert metrics.masked_pairs(module)
     assert correlation() == expected
+    mask = mask.long()
+    assert correlation() == expected
     metric = module.SpearmanCorrelation()
     for rows in (slice(0, 1), slice(1, 4)):
         metric(first[rows], second[rows])

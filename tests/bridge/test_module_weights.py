@@ -16,7 +16,9 @@ from allennlp.modules.transformer import T5, TransformerEmbeddings, TransformerS
 from allennlp.nn import util as nn_util
 from safetensors.torch import load_file
 
+from declutr import Encoder
 from declutr.bridge import module_weights
+from declutr.pretrained_parts.opened import open_model
 
 NAME = "allennlp.modules.transformer.transformer_module"
 
@@ -191,6 +193,70 @@ def test_a_tied_head_is_there_with_what_it_is_tied_to(
             del weights["head.weight"]
 
     assert stored(repaired(bare), change, tied=True)
+
+
+def test_buffers_that_transformers_once_stored_are_left_out(stored: Any, bare: Any) -> None:
+    gone = "embedder.transformer_model.embeddings.position_ids"
+
+    def of_that_time(weights: Any) -> None:
+        weights[gone] = torch.arange(64)[None]
+
+    module = repaired(bare)
+    with pytest.raises(RuntimeError, match=rf"Unexpected keys: \['{gone}'\]"):
+        stored(module, of_that_time)
+    assert module_weights.gone_buffers(module)
+    assert stored(module, of_that_time)
+    for other in ("head.attn.bias", f"{gone}.other"):
+        with pytest.raises(RuntimeError, match=rf"Unexpected keys: \['{other}'\]$"):
+            stored(module, lambda weights: weights.update({other: torch.ones(1)}))  # noqa: B023
+
+
+SIZES = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9, "n_positions": 9}
+NEO = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "attention_types": [[["global"], 1]]}
+DISTIL = {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8, "vocab_size": 9}
+NEOX = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "gone"),
+    [
+        ("gpt2", SIZES, ["h.0.attn.bias", "h.0.attn.masked_bias"]),
+        ("gpt_neo", NEO, ["h.0.attn.attention.bias", "h.0.attn.attention.masked_bias"]),
+        ("gpt_neox", NEOX, ["layers.0.attention.bias", "layers.0.attention.rotary_emb.inv_freq"]),
+        ("distilbert", DISTIL, ["embeddings.position_ids"]),
+    ],
+)
+def test_the_buffers_of_other_transformers(
+    name: str, sizes: dict[str, Any], gone: list[str], bare: Any
+) -> None:
+    module = bare("allennlp.models.model")
+    assert module_weights.gone_buffers(module)
+    model = type("Holder", (module.Model,), {})(Vocabulary())
+    model.inner = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(name, **sizes)
+    )
+    state = model.state_dict()
+    assert not {f"inner.{key}" for key in gone} & set(state)
+    state.update({f"inner.{key}": torch.ones(1) for key in gone})
+    before = list(state)
+    assert not any(model.load_state_dict(state)) and list(state) == before
+    state["inner.h.0.attn.other"] = torch.ones(1)
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*: "inner.h.0.attn.other"$'):
+        model.load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_encoders_and_parts_of_archives_of_that_time(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    weights = torch.load(run / "best.th")
+    (words,) = (name for name in weights if name.endswith("position_embeddings.weight"))
+    weights[words.replace("position_embeddings.weight", "position_ids")] = torch.arange(130)[None]
+    torch.save(weights, run / "best.th")
+    texts = ["ka lo mi", "tu"]
+    assert (Encoder(run, device="cpu")(texts) == Encoder(trained, device="cpu")(texts)).all()
+    taken, expected = (open_model(str(place)).take("embedder") for place in (run, trained))
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(taken.state_dict()[name], tensor)
 
 
 def test_the_functions_of_nn_util_are_those_of_now(bare: Any, monkeypatch: Any) -> None:

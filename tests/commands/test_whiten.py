@@ -1,5 +1,6 @@
 """Tests of `declutr whiten`: the texts it is fitted on, and where the whitening is stored."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -11,6 +12,7 @@ import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
+from declutr.archives.fitted_weights import digest_of_model
 from declutr.commands import whiten
 from declutr.inference.flow import Flow
 from declutr.inference.whitening import FILE, Whitening
@@ -171,6 +173,8 @@ class TestWhereItIsStored:
         )
         with tarfile.open(model / "model.tar.gz") as archive:
             assert archive.getnames() == ["config.json", "weights.th", FILE]
+        of_the_fixture = f"sha256:{hashlib.sha256(b'weights').hexdigest()}"
+        assert Whitening.load(model).weights == of_the_fixture
 
     def test_a_second_run_replaces_the_whitening(self, run, model, texts, tmp_path) -> None:
         run(model, texts)
@@ -191,6 +195,7 @@ class TestWhereItIsStored:
         before = (model / "model.tar.gz").read_bytes()
         run(alone, texts)
         assert archived(alone, tmp_path).texts == 50
+        assert archived(alone, tmp_path).weights == digest_of_model(alone)
         assert (model / "model.tar.gz").read_bytes() == before and not Whitening.stored_in(model)
 
     def test_the_whitening_can_be_stored_in_another_folder(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from declutr.quickstart import require_own
 from declutr.quickstart.static_encoder import QUERIES
 
 pytestmark = pytest.mark.slow
@@ -70,3 +71,18 @@ def test_force_deletes_only_a_quickstart(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0 and "does not look like a quickstart" in done.stderr
     assert (tmp_path / "mine.txt").exists()
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("precious")
+    for more in ([], ["--force"]):
+        command = [sys.executable, str(SCRIPT), "--folder", str(tmp_path), *more]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode != 0 and str(tmp_path) in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["train.txt"]
+    assert (tmp_path / "train.txt").read_text() == "precious"
+    with pytest.raises(FileExistsError, match=r"train\.txt, which no quickstart has written"):
+        require_own(tmp_path)
+    (tmp_path / ".make_corpus.done").touch()  # the mark of releases up to 2.4.7
+    require_own(tmp_path)
+    require_own(tmp_path / "new")

@@ -11,7 +11,10 @@
 // the accuracy on the validation data does not rise; below 1e-5 the public code stops, and this goes
 // on to its last epoch. Padding is left out of the maximum, as in version 2 of the public encoder.
 // Optimizer: InferSent's public code, train_nli.py.
-(import "sbert.libsonnet") {
+local of_transformers = ["transformer_model", "masked_language_modeling", "temperature"];
+
+(import "sbert.libsonnet") { transformer_model:: null }
++ (import "../unused.libsonnet")(of_transformers) {
     batch_size:: 64,
     num_epochs:: 20,
     learning_rate:: 0.1,

@@ -3,7 +3,7 @@
 // Sentence-BERT on natural language inference: a classifier of (u, v, |u - v|). train_data_path is a
 // table with premise, hypothesis and label, such as SNLI and MNLI.
 // Optimizer: Sentence-BERT's public code, `fit`: see optimizers.libsonnet.
-(import "sbert.libsonnet") {
+(import "sbert.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     embedding_size:: 768,  // of TRANSFORMER_MODEL
     local settings = self,
 

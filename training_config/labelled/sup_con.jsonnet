@@ -6,8 +6,10 @@
 //   -o '{"dataset_reader.augmentation": {"type": "span_deletion"}}'
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "../sentences/sentences.libsonnet") {
+    temperature:: 0.1,
     views:: "spans",  // the texts of the reader: each twice, which dropout tells apart
+    local settings = self,
 
     dataset_reader+: { type: "text_pairs", anchor: "text", positive: "text", labels: "class" },
-    model+: { loss: { type: "sup_con", temperature: 0.1 } },
+    model+: { loss: { type: "sup_con", temperature: settings.temperature } },
 }

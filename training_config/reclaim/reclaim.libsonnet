@@ -8,7 +8,16 @@
 
 local glue = import "glue.libsonnet";
 
-(import "../base.libsonnet") {
+local not_of_tasks = [
+    "num_anchors",
+    "num_positives",
+    "max_span_len",
+    "min_span_len",
+    "temperature",
+    "masked_language_modeling",
+];
+
+(import "../base.libsonnet") + (import "../unused.libsonnet")(not_of_tasks) {
     default_transformer:: "bert-base-uncased",  // of the paper's tables
     task:: "sst-2",  // of the reader "glue"
     // All rows of the training file, those that label_fraction leaves out too. More do no harm, but

@@ -3,7 +3,7 @@
 // RECLAIM beside VSE++ (Faghri et al., 2018): captions by a GRU, images by features computed before.
 // train_data_path is {"captions": ..., "images": ...}, or the captions alone if their features lie
 // beside them (train.jsonl, train.npy). model.objective.instances is the number of rows of captions.
-local base = import "../base.libsonnet";
+local base = import "words.libsonnet";
 
 base {
     image_width:: 2048,  // of the features

@@ -1,7 +1,7 @@
 // I have: texts, one a line
 // I want: a text VAE with RECLAIM beside its loss
 // An LSTM to a code and one back. model.objective.instances is the number of lines.
-local base = import "../base.libsonnet";
+local base = import "words.libsonnet";
 
 base {
     word_size:: 512,

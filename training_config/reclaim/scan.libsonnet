@@ -12,7 +12,7 @@ local published = {
     coco: { rows: 566435, epochs: 20, decay_after: 10, learning_rate: 5e-4, lse: { t2i: 6, i2t: 20 } },
 };
 
-(import "../base.libsonnet") {
+(import "words.libsonnet") {
     data:: "flickr30k",  // or coco
     cross_attn:: "i2t",  // t2i, i2t or both
     agg_func:: "LogSumExp",  // or Mean

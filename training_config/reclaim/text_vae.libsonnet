@@ -30,7 +30,7 @@ local corpora = {
     yahoo: self.yelp { labelled: false, max_tokens: 200 },
 };
 
-(import "../base.libsonnet") {
+(import "words.libsonnet") {
     corpus:: "ptb",
     corpora:: corpora,
     local of = self.corpora[self.corpus],

@@ -2,7 +2,7 @@
 // I want: no negatives: decorrelated features (Barlow Twins)
 // Barlow Twins (Zbontar et al., 2021) over two dropout passes of sentences.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 192,
     model+: {
         head: { type: "projector", hidden_dims: [4096, 4096, 4096] },

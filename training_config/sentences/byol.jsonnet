@@ -5,7 +5,7 @@
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local head = { type: "projector", hidden_dims: [4096, 256] };
 
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     model+: {
         head: head,
         predictor: head,

@@ -7,7 +7,7 @@
 // Optimizer: the public code: TensorFlow's RMSprop, and its rates by steps.
 local negatives = 7;  // pairs of two sentences for each pair of one
 
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 2 * (2 * negatives + 1),
     learning_rate:: 1e-5,
     max_length:: 75,

@@ -5,5 +5,6 @@
 // Optimizer: no public code of the paper: the defaults of the Trainer.
 (import "clip.jsonnet") {
     pooler:: null,  // the mean
-    model+: { two_encoders: true, embed_with_first: true, loss+: { temperature: 0.05 } },
+    temperature:: 0.05,
+    model+: { two_encoders: true, embed_with_first: true },
 }

@@ -6,7 +6,7 @@
 // Optimizer: the paper's Adam at one rate, and its rate for GRU and matrices, which begin at random.
 local width = 768;  // of TRANSFORMER_MODEL
 
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     learning_rate:: 3e-5,  // of the transformer; the paper's encoder begins from random weights
     optimizer:: (import "../optimizers.libsonnet").quick_thoughts,
     views:: null,  // there is one

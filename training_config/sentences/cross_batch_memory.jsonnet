@@ -7,13 +7,15 @@
 local width = 256;  // of projections, and so of the memory
 
 (import "sentences.libsonnet") {
+    local settings = self,
+
     model+: {
         head: { type: "projector", hidden_dims: [width] },
         loss: {
             type: "cross_batch_memory",
             embedding_size: width,
             memory_size: 4096,  // rows; a batch brings two a sentence
-            loss: { type: "nt_xent", temperature: 0.05 },
+            loss: { type: "nt_xent", temperature: settings.temperature },
         },
     },
 }

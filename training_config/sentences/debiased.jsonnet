@@ -5,5 +5,10 @@
 // nothing of the negatives: what is taken off grows as exp(1 / temperature).
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {
-    model+: { loss: { type: "debiased_contrastive", temperature: 0.5, tau_plus: 0.1 } },
+    temperature:: 0.5,
+    local settings = self,
+
+    model+: {
+        loss: { type: "debiased_contrastive", temperature: settings.temperature, tau_plus: 0.1 },
+    },
 }

@@ -6,7 +6,7 @@
 local instances = 1000000;  // at least the rows of train_data_path
 
 // Held-out sentences have no clusters: no validation_data_path here.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     num_epochs:: 5,  // each begins with a pass over all sentences
     views:: null,  // there is one
     dataset_reader+: { with_ids: true },

@@ -4,7 +4,15 @@
 // dropout passes. The temperature is the one that CLIP begins with, and stays: `clip` learns it.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {
+    temperature:: 0.07,
+    local settings = self,
+
     model+: {
-        loss: { type: "info_nce", similarity: "cosine", temperature: 0.07, symmetric: true },
+        loss: {
+            type: "info_nce",
+            similarity: "cosine",
+            temperature: settings.temperature,
+            symmetric: true,
+        },
     },
 }

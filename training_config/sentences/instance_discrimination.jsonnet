@@ -9,7 +9,10 @@ local width = 128;  // of projections, and so of the memory
 
 // Held-out sentences have no place in the memory: no validation_data_path here.
 (import "sentences.libsonnet") {
+    temperature:: 0.07,
     views:: null,  // there is one
+    local settings = self,
+
     dataset_reader+: { with_ids: true },
     model+: {
         head: { type: "projector", hidden_dims: [width], last_bias: true },
@@ -17,7 +20,7 @@ local width = 128;  // of projections, and so of the memory
             type: "instance_discrimination",
             instances: instances,
             embedding_size: width,
-            temperature: 0.07,
+            temperature: settings.temperature,
             momentum: 0.5,
             noise: 4096,
         },

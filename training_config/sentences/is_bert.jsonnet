@@ -3,7 +3,7 @@
 // IS-BERT (Zhang et al., 2020): a sentence, the mean of convolutions over its tokens, is to tell
 // its own n-grams from those of other sentences.
 // Optimizer: IS-BERT's public code, `fit` as its examples call it, and so the rate.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 32,
     learning_rate:: 2e-6,
     optimizer:: (import "../optimizers.libsonnet").is_bert,

@@ -5,7 +5,7 @@
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 local cosine = { class: "CosineSimilarity" };
 
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     model+: {
         loss: {
             type: "pytorch_metric_learning",

@@ -5,10 +5,11 @@
 // epochs).
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "moco.jsonnet") {
+    temperature:: 0.2,
+
     model+: {
         loss+: {
             type: "mochi",
-            temperature: 0.2,
             hardest: 1024,
             mixed: 1024,
             mixed_with_query: 128,

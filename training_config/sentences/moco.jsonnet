@@ -5,9 +5,17 @@
 local width = 256;  // of projections, and so of the queue
 
 (import "sentences.libsonnet") {
+    temperature:: null,  // that of the loss, 0.07
+    local settings = self,
+
     model+: {
         head: { type: "projector", hidden_dims: [1024, width], batch_norm: false },
         momentum_encoder: { momentum: 0.999 },
-        loss: { type: "moco", embedding_size: width, queue_size: 16384 },
+        loss: {
+            type: "moco",
+            embedding_size: width,
+            queue_size: 16384,
+            [if settings.temperature != null then "temperature"]: settings.temperature,
+        },
     },
 }

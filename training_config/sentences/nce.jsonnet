@@ -3,7 +3,7 @@
 // Noise contrastive estimation (Gutmann & Hyvarinen, 2010) over two dropout passes: pair or not,
 // each decided on its own. Scale and bias are learnt and begin as in SigLIP (Zhai et al., 2023).
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     model+: {
         loss: {
             type: "nce",

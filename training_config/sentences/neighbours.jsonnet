@@ -4,8 +4,15 @@
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 (import "sentences.libsonnet") {
     views:: "spans",  // what the reader brings
+    local settings = self,
+
     dataset_reader+: { positives: "next" },
     model+: {
-        loss: { type: "info_nce", similarity: "cosine", temperature: 0.05, symmetric: true },
+        loss: {
+            type: "info_nce",
+            similarity: "cosine",
+            temperature: settings.temperature,
+            symmetric: true,
+        },
     },
 }

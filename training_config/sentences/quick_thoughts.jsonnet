@@ -4,7 +4,7 @@
 // the other's of its neighbours among 400 that follow each other. An embedding is both, joined.
 // `declutr split-sentences` writes such a file.
 // Optimizer: Quick-Thoughts' public code, src/train.py (where each tensor's gradient is clipped).
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 400,
     learning_rate:: 3e-5,  // the paper's 5e-4 is for encoders that begin from random weights
     optimizer:: (import "../optimizers.libsonnet").quick_thoughts,

@@ -6,7 +6,7 @@
 local instances = 1000000;  // at least the rows of train_data_path; each takes 6 kB
 
 // Held-out sentences have no slot in the banks: no validation_data_path here.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     dataset_reader+: { with_ids: true },
     model+: {
         loss: {

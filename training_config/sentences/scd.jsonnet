@@ -6,12 +6,18 @@
 (import "sentences.libsonnet") {
     default_transformer:: "bert-base-uncased",
     batch_size:: 192,
+    temperature:: null,  // that of the loss, 0.05
     views:: { type: "dropout_rates", low: 0.05, high: 0.15 },
     local settings = self,
 
     model+: {
         head: { type: "projector", hidden_dims: [4096, 4096, 4096] },
         initializer: settings.initialized_as_bert,
-        loss: { type: "scd", decorrelation_weight: 0.005, redundancy_weight: 0.013 },
+        loss: {
+            type: "scd",
+            decorrelation_weight: 0.005,
+            redundancy_weight: 0.013,
+            [if settings.temperature != null then "temperature"]: settings.temperature,
+        },
     },
 }

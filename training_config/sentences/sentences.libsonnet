@@ -1,6 +1,8 @@
 // What recipes over single sentences share: train_data_path holds one a line. Documents become such
 // a file by `declutr split-sentences`.
-(import "../base.libsonnet") {
+local of_spans = ["num_anchors", "num_positives", "max_span_len", "min_span_len"];
+
+(import "../base.libsonnet") + (import "../unused.libsonnet")(of_spans) {
     batch_size:: 64,
     learning_rate:: 3e-5,
     // Unless a recipe says otherwise: of SimCSE's public code, and where there is none for texts.

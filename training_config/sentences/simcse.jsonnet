@@ -10,6 +10,6 @@
     model+: {
         head: { type: "tanh" },  // in training only
         initializer: settings.initialized_as_bert,
-        loss: { type: "info_nce", similarity: "cosine", temperature: 0.05 },
+        loss: { type: "info_nce", similarity: "cosine", temperature: settings.temperature },
     },
 }

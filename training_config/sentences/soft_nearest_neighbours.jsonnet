@@ -5,7 +5,14 @@
 // temperature serves embeddings of any length.
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 (import "sentences.libsonnet") {
+    temperature:: 0.1,
+    local settings = self,
+
     model+: {
-        loss: { type: "soft_nearest_neighbours", distance: "cosine", temperature: 0.1 },
+        loss: {
+            type: "soft_nearest_neighbours",
+            distance: "cosine",
+            temperature: settings.temperature,
+        },
     },
 }

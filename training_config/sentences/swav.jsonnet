@@ -9,13 +9,16 @@ local width = 128;  // of projections, and so of prototypes
 
 (import "sentences.libsonnet") {
     batch_size:: 256,
+    temperature:: 0.1,
+    local settings = self,
+
     model+: {
         head: { type: "projector", hidden_dims: [2048, width], last_bias: true },
         loss: {
             type: "swav",
             embedding_size: width,
             prototypes: 3000,
-            temperature: 0.1,
+            temperature: settings.temperature,
             epsilon: 0.05,
             queue_size: 3840,
             renormalise: true,

@@ -4,7 +4,7 @@
 // shares the encoder's weights reconstructs the sentence from the embedding of what is left. Steps of 8
 // sentences, as in the paper, which takes 100,000 of them; here they are num_epochs of the file.
 // Optimizer: TSDAE's public code, `fit` of Sentence-BERT's: constant rate, no decay.
-(import "sentences.libsonnet") {
+(import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 8,
     learning_rate:: 3e-5,
     optimizer:: (import "../optimizers.libsonnet").trainer {

@@ -36,4 +36,4 @@
         // Writing weights and moments takes as long as many steps: every 1,000 steps, not every epoch.
         checkpointer+: { save_completed_epochs: false },
     },
-}
+} + (import "../unused.libsonnet")(["masked_language_modeling"])

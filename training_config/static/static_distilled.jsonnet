@@ -7,7 +7,11 @@
 // The folder `targets` is model.loss.targets. The teacher's pass is what takes long.
 // Optimizer: no public code; see optimizers.libsonnet.
 local of_teacher = {
-    model+: { loss: { type: "distillation", targets: "targets", temperature: 0.05 } },
+    local settings = self,
+
+    model+: {
+        loss: { type: "distillation", targets: "targets", temperature: settings.temperature },
+    },
 };
 
 (import "../sentences/sentences.libsonnet") + of_teacher + (import "static.libsonnet") {

@@ -2,7 +2,7 @@
 // I want: its embeddings as it is, the mean of token vectors
 // Nothing is trained, nothing is read:
 //   allennlp train training_config/untrained/transformer_mean.jsonnet -s output
-(import "../base.libsonnet") {
+(import "../base.libsonnet") + (import "../unused.libsonnet")(["num_epochs", "learning_rate", "optimizer"]) {
     masked_language_modeling:: false,
     // No spans are drawn, so the transformer alone says how long a text may be.
     num_anchors:: null,

@@ -88,7 +88,8 @@ def opened_archive(
     # Parameters
 
     place : a serialization directory, an archive, or the URL of one.
-    trust : whether to allow Jsonnet, types that must be imported, other archives, and remote code.
+    trust : whether to allow Jsonnet, types that must be imported, other archives, remote code, and
+        files of any size that there is room for.
     overrides : the changes of the configuration that the caller will build with, and vouches for:
         what they set is not judged, and types in them may be imported.
     weights_file : weights to be loaded instead of those in the archive.
@@ -107,7 +108,7 @@ def opened_archive(
     require_model(path, name)
     with ExitStack() as stack:
         try:
-            folder = path if path.is_dir() else stack.enter_context(_extracted(path))
+            folder = path if path.is_dir() else stack.enter_context(_extracted(path, trust))
         # Messages name the local copy of a download, which means nothing to the user.
         except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
@@ -129,10 +130,10 @@ def opened_archive(
         yield folder
 
 
-def _extracted(archive: Path) -> AbstractContextManager[Path]:
+def _extracted(archive: Path, trust: bool) -> AbstractContextManager[Path]:
     from declutr.archives.safety.extraction import extracted  # not needed for a folder
 
-    return extracted(archive)
+    return extracted(archive, trust)
 
 
 def safely_loaded_archive(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from declutr.archives import GET_ANEW, BrokenArchive, UnsafeArchive, is_gzip
+from declutr.archives import GET_ANEW, TRUST, BrokenArchive, UnsafeArchive, is_gzip
 from declutr.archives.safety.building import MAX_RATIO, MAX_UNQUESTIONED_BYTES
 
 MAX_MEMBERS = 10_000
@@ -41,14 +41,14 @@ _KINDS = {
 
 
 @contextmanager
-def extracted(archive: Path) -> Iterator[Path]:
+def extracted(archive: Path, trust: bool = False) -> Iterator[Path]:
     """Return a context with a temporary folder of extracted files; it raises as `extract` does."""
     with tempfile.TemporaryDirectory(prefix="declutr-", ignore_cleanup_errors=True) as folder:
-        extract(archive, Path(folder))
+        extract(archive, Path(folder), trust)
         yield Path(folder)
 
 
-def extract(archive: Path, folder: Path) -> None:
+def extract(archive: Path, folder: Path, trust: bool = False) -> None:
     """Extract a gzipped tar file.
 
     Permissions, owners and times are not restored.
@@ -57,6 +57,8 @@ def extract(archive: Path, folder: Path) -> None:
 
     archive : the path of the archive.
     folder : an empty folder.
+    trust : whether files may be as large as the disk has room for, however well they compress, as
+        an empty memory bank does.
 
     # Raises
 
@@ -65,7 +67,7 @@ def extract(archive: Path, folder: Path) -> None:
         Nothing has been written in this case.
     `BrokenArchive` : if it is not a gzipped tar file, is damaged, or is truncated.
     """
-    limit = _SizeLimit(archive, folder)
+    limit = _SizeLimit(archive, folder, trust)
     with _HeaderReader(archive) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
@@ -183,10 +185,11 @@ class _SizeLimit:
     They are counted header by header, because even skipping the content of a bomb takes long.
     """
 
-    def __init__(self, archive: Path, folder: Path) -> None:
-        self._compressed = archive.stat().st_size
-        self._allowed = max(MAX_UNQUESTIONED_BYTES, MAX_RATIO * self._compressed)
+    def __init__(self, archive: Path, folder: Path, trust: bool) -> None:
+        self._compressed, self._trust = archive.stat().st_size, trust
         self._folder, self._free = folder, shutil.disk_usage(folder).free
+        proportionate = max(MAX_UNQUESTIONED_BYTES, MAX_RATIO * self._compressed)
+        self._allowed = self._free if trust else proportionate
         self._declared = 0
         self.most = self._allowed + 2 * MAX_HEADER_BYTES
         """The most bytes that a safe archive unpacks to, including headers and padding."""
@@ -194,10 +197,11 @@ class _SizeLimit:
     def take(self, size: int) -> None:
         """Count a member of `size` bytes; raise `UnsafeArchive` if that is too much."""
         self._declared += size
-        if self._declared > self._allowed:
+        if self._declared > self._allowed and not self._trust:
             raise UnsafeArchive(
                 f"Its {self._compressed:,} bytes declare {self._declared:,} bytes of files or "
-                f"more. Expected at most {MAX_RATIO} times as much, as weights barely shrink."
+                f"more. Expected at most {MAX_RATIO} times as much, as weights barely shrink; a "
+                f"memory bank that is mostly empty shrinks more. {TRUST}"
             )
         if self._declared > self._free:
             raise UnsafeArchive(

@@ -183,6 +183,23 @@ def test_a_large_archive_with_a_low_compression_ratio_is_extracted(
         assert (folder / "weights.th").read_bytes() == noise
 
 
+def test_a_trusted_archive_may_compress_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the zeros of a memory bank that is mostly empty do."""
+    monkeypatch.setattr(module, "MAX_UNQUESTIONED_BYTES", 1)
+    bank = tar_of(tmp_path / "model.tar.gz", [regular("weights.th", bytes(1_000_000))])
+    refused(bank, r"mostly empty shrinks more\. If you made it yourself, .*--trust")
+    with extracted(bank, trust=True) as folder:
+        assert (folder / "weights.th").stat().st_size == 1_000_000
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=9))
+    with (
+        pytest.raises(UnsafeArchive, match=r"has room for 9\. TMPDIR names another"),
+        extracted(bank, trust=True),
+    ):
+        pytest.fail("it was extracted")
+
+
 def test_an_archive_larger_than_the_free_disk_space_is_refused(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
