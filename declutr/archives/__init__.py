@@ -34,6 +34,8 @@ LENGTHS = "sentence_bert_config.json"
 
 VOCABULARY = "vocabulary"
 WHITENING = "whitening.safetensors"
+FITTED_TO = "weights"
+"""The key, in the JSON of that file, of the digest of the weights that it was fitted to."""
 
 TRANSFORMERS = "transformer"
 """The name of the folder in an archive that holds the transformers and archives it carries."""

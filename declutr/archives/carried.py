@@ -28,7 +28,6 @@ from declutr.archives import (
     local_place,
     weights_of,
 )
-from declutr.archives.fitted_weights import digest_of_file, noted_in
 from declutr.archives.static_folder import is_static, read_static, write_tokenizer
 from declutr.bridge.component_names import short
 from declutr.bridge.registry import own_name
@@ -191,6 +190,8 @@ def _fitting_whitening(folder: Path, archived: Path | None, own: Path | None) ->
     """
     if not (folder / WHITENING).exists() or (archived is not None and not archived.is_file()):
         return []  # AllenNLP itself reports weights that are not there
+    from declutr.archives.fitted_weights import digest_of_file, noted_in
+
     noted = noted_in(folder / WHITENING)
     if noted is not None:
         if archived is not None and noted == digest_of_file(archived):

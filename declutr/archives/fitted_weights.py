@@ -10,10 +10,7 @@ from pathlib import Path
 from posixpath import normpath
 from typing import IO
 
-from declutr.archives import WEIGHTS, weights_of
-
-NOTE = "weights"
-"""The key, in the JSON of a whitening's file, of the digest of the weights it was fitted to."""
+from declutr.archives import FITTED_TO, WEIGHTS, weights_of
 
 _BLOCK = 1 << 20
 
@@ -51,7 +48,7 @@ def noted_in(whitening: Path) -> str | None:
 
     try:
         with safe_open(whitening, framework="numpy") as stored:
-            noted = json.loads((stored.metadata() or {})["whitening"]).get(NOTE)
+            noted = json.loads((stored.metadata() or {})["whitening"]).get(FITTED_TO)
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError):
         return None
     return noted if isinstance(noted, str) else None

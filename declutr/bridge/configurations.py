@@ -43,8 +43,8 @@ _made: set[Path] = set()  # folders that this process has made for runs
 def named_recipes(module: ModuleType) -> bool:
     """Let `Params.from_file` take the name of a recipe, and tell the nearest of an unknown one.
 
-    Files come first, folders last: in a clone of this package, `declutr` is its code. Can be
-    removed when AllenNLP finds the recipes of plugins.
+    Files come first, folders last: in a clone of this package, `declutr` is its code.
+    Can be removed when AllenNLP finds the recipes of plugins.
     """
 
     @replaces(module)

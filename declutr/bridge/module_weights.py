@@ -112,7 +112,10 @@ def _without_gone_buffers(model: Any, state_dict: Any) -> Any:
 
     Beside known buffers, these are the names that a class of transformers lists itself.
     """
-    unknown = state_dict.keys() - model.state_dict().keys()
+    import torch
+
+    own = torch.nn.Module.state_dict(model)  # that of a class may check what is in it
+    unknown = state_dict.keys() - own.keys()
     if not unknown:
         return state_dict
     patterns = {

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from declutr._version import __version__
-from declutr.archives import WHITENING
-from declutr.archives.fitted_weights import NOTE
+from declutr.archives import FITTED_TO, WHITENING
 from declutr.inference.embedding_moments import ROWS, WhiteningError
 from declutr.system.files import checksums_of, json_checksum, write_whole
 
@@ -140,7 +139,7 @@ class FittedMap(ABC):
             "texts": self.texts,
             "dimension": self.dimension,
             "digest": self.digest,
-            **({} if self.weights is None else {NOTE: self.weights}),
+            **({} if self.weights is None else {FITTED_TO: self.weights}),
             **about,
         }
         about["checksum"] = _checksum(about, tensors)
@@ -186,7 +185,9 @@ def load_map(folder: str | os.PathLike, kinds: Sequence[type[_Map]]) -> _Map:
         checksum = about.pop("checksum", None)  # release 1.5 wrote none
         if checksum not in (None, _checksum(about, arrays)):
             raise WhiteningError("it is damaged: its numbers are not what its checksum says")
-        return by_format[about["format"]]._of_stored(arrays, about).with_weights(about.get(NOTE))
+        return (
+            by_format[about["format"]]._of_stored(arrays, about).with_weights(about.get(FITTED_TO))
+        )
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise WhiteningError(
             f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "
