@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,8 +158,11 @@ def _weights(model: Path) -> str | None:
     """Return the digest of the weights of a trained model on this machine; `None` for others."""
     from declutr.archives.fitted_weights import digest_of_model
 
-    known = model.exists() and kind_of(model) in (Kind.ARCHIVE, Kind.TRAINED)
-    return digest_of_model(model) if known else None
+    try:
+        known = model.exists() and kind_of(model) in (Kind.ARCHIVE, Kind.TRAINED)
+        return digest_of_model(model) if known else None
+    except (EOFError, OSError, tarfile.TarError, zlib.error):
+        return None  # the encoder tells what is wrong with the model
 
 
 def _stored(whitening: FittedMap, place: Path) -> Path:
