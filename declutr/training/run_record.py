@@ -83,6 +83,8 @@ class RunRecord(TrainerCallback):
         _tell_other_documents(file, record)
         write_whole(file, json.dumps(record, indent=2) + "\n")
 
+    looks_at_metrics = False
+
     def on_batch(
         self, trainer: GradientDescentTrainer, *batch: Any, is_training: bool = False, **kwargs: Any
     ) -> None:
