@@ -125,12 +125,14 @@ def _files_within(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iter
 
 
 def _is_file(place: Path) -> bool:
+    if place.is_file():
+        return True
     if place.is_symlink() and not place.exists():
         raise SourceError(
             f"'{place}' is a link to '{os.readlink(place)}', which is not there. Fetch it, or "
             "remove the link."
         )
-    return place.is_file()
+    return False
 
 
 def read_documents(

@@ -15,6 +15,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from tokenizers import Tokenizer as Backend
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from declutr.corpus.file_digests import Appearance, appearance
 from declutr.transformer.architectures import configured_max_positions, longest_text
 
 Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
@@ -42,13 +43,12 @@ def max_tokens(tokenizer: Tokenizer) -> int | None:
     return longest_text(tokenizer.tokenizer, positions)
 
 
-def _state_of(file: Path) -> tuple[int, int] | None:
-    """Return the size and time of a file; `None` if there is none, as for a name of the hub."""
+def _state_of(file: Path) -> Appearance | None:
+    """Return the appearance of a file; `None` if there is none, as for a name of the hub."""
     try:
-        status = file.stat()
+        return appearance(file)
     except OSError:
         return None
-    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache

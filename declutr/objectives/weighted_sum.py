@@ -101,7 +101,7 @@ class WeightedSum(Objective):
 
     @property
     def more_room(self) -> str | None:
-        """What to do if these are too few, by the objective they are of."""
+        """The advice of the term with that memory for data with more rows, or `None`."""
         return getattr(self._smallest, "more_room", None)
 
     @property

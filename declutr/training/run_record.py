@@ -56,6 +56,8 @@ class RunRecord(TrainerCallback):
         validation after an epoch.
     """
 
+    looks_at_metrics = False
+
     def __init__(self, serialization_dir: str, validate_start: bool = True) -> None:
         super().__init__(serialization_dir)
         self._validate_start = validate_start
@@ -82,8 +84,6 @@ class RunRecord(TrainerCallback):
         file = os.path.join(self.serialization_dir, RUN)
         _tell_other_documents(file, record)
         write_whole(file, json.dumps(record, indent=2) + "\n")
-
-    looks_at_metrics = False
 
     def on_batch(
         self, trainer: GradientDescentTrainer, *batch: Any, is_training: bool = False, **kwargs: Any
