@@ -8,7 +8,6 @@ Trained archives whose parts a recipe uses (`declutr.pretrained_parts`) are trea
 """
 
 import json
-import logging
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +22,6 @@ from declutr.archives import (
     NAMES,
     TRANSFORMERS,
     VOCABULARY,
-    WHITENING,
     entries,
     local_place,
     weights_of,
@@ -40,10 +38,6 @@ _BASES_OF_PARTS = (
     "TokenIndexer",
     "Tokenizer",
 )
-logger = logging.getLogger(__name__)
-
-_EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How files of `torch.save` began before release 1.6: with a pickled number."""
 
 _OWN = ("token_embedding_bag", "classification_pooler")
 """The names of the parts of this package that take `load_weights` wherever they stand."""
@@ -85,6 +79,8 @@ def archive_transformer(serialization_dir: str, weights: str | None = None) -> l
 
     The names in the serialization directory that the archive should include.
     """
+    from declutr.archives.fitted_weights import fitting_whitening
+
     folder = Path(serialization_dir)
     config_file, target = folder / CONFIG, folder / TRANSFORMERS
     if not config_file.exists():  # AllenNLP itself reports this
@@ -93,7 +89,7 @@ def archive_transformer(serialization_dir: str, weights: str | None = None) -> l
     if not is_ours(config):
         return []
     own = weights_of(folder)
-    whitening = _fitting_whitening(folder, own if weights is None else Path(weights), own)
+    whitening = fitting_whitening(folder, own if weights is None else Path(weights), own)
     if (target / NAMES).exists() or _save_what_is_named(config, target):
         return [TRANSFORMERS, *whitening]
     return whitening
@@ -105,29 +101,12 @@ def require_whole_weights(file: str) -> None:
 
     if not Path(file).exists():  # AllenNLP itself reports this
         return
-    damage = _damage_of_earlier(file) if _is_of_earlier_torch(file) else damage_of(file)
+    damage = damage_of(file)
     if damage is not None:
         raise ConfigurationError(
             f"The weights to archive, {file}, are damaged: {damage}. Put a copy in its place and "
             "run the same command with --recover: what was trained is in the checkpoints."
         )
-
-
-def _is_of_earlier_torch(file: str) -> bool:
-    """Return whether a file begins as those of torch before 1.6, which are no zip archives."""
-    with open(file, "rb") as opened:
-        return opened.read(len(_EARLIER_TORCH)) == _EARLIER_TORCH
-
-
-def _damage_of_earlier(file: str) -> str | None:
-    """Return a description of the damage to such a file, which has no checksums; or `None`."""
-    import torch
-
-    try:
-        torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a malformed file can raise nearly any error
-        return str(error).partition("\n")[0] or type(error).__name__
-    return None
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
@@ -176,39 +155,6 @@ def save_without_weights(place: Path, target: Path) -> None:
         else:
             _save_what_is_named(config, target / TRANSFORMERS)
     (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-
-
-def remove_whitening(serialization_dir: str) -> None:
-    """Remove the whitening of a run whose weights are trained on, with a warning."""
-    _remove(Path(serialization_dir, WHITENING), "was fitted to weights that are trained on")
-
-
-def _fitting_whitening(folder: Path, archived: Path | None, own: Path | None) -> list[str]:
-    """Return the name of the whitening, if it is one of the weights that are archived.
-
-    It is removed if it is not one of the folder's own weights, either.
-    """
-    if not (folder / WHITENING).exists() or (archived is not None and not archived.is_file()):
-        return []  # AllenNLP itself reports weights that are not there
-    from declutr.archives.fitted_weights import digest_of_file, noted_in
-
-    noted = noted_in(folder / WHITENING)
-    if noted is not None:
-        if archived is not None and noted == digest_of_file(archived):
-            return [WHITENING]
-        if own is not None and noted == digest_of_file(own):
-            return []
-    why = "was fitted to other weights than those that are there now"
-    _remove(folder / WHITENING, why if noted else "does not note to which weights it was fitted")
-    return []
-
-
-def _remove(whitening: Path, why: str) -> None:
-    if whitening.exists():
-        whitening.unlink()
-        logger.warning(
-            f"'{whitening}' {why}, and is removed. Fit it again afterwards: declutr whiten."
-        )
 
 
 def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:

@@ -5,14 +5,16 @@ A whitening of other weights would be applied without an error, and spoil the em
 
 import hashlib
 import json
+import logging
 import tarfile
 from pathlib import Path
 from posixpath import normpath
 from typing import IO
 
-from declutr.archives import FITTED_TO, WEIGHTS, weights_of
+from declutr.archives import FITTED_TO, WEIGHTS, WHITENING, weights_of
 
 _BLOCK = 1 << 20
+logger = logging.getLogger(__name__)
 
 
 def digest_of_model(place: Path) -> str | None:
@@ -52,6 +54,44 @@ def noted_in(whitening: Path) -> str | None:
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError):
         return None
     return noted if isinstance(noted, str) else None
+
+
+def fitting_whitening(folder: Path, archived: Path | None, own: Path | None) -> list[str]:
+    """Return the name of a run's whitening in a list, empty if it is not of the archived weights.
+
+    The whitening is removed if it is not of the folder's own weights, either, or notes none.
+
+    # Parameters
+
+    folder : the folder of the run.
+    archived : the file of weights that are archived.
+    own : the file of weights of the folder.
+    """
+    whitening = folder / WHITENING
+    if not whitening.exists() or (archived is not None and not archived.is_file()):
+        return []  # AllenNLP itself reports weights that are not there
+    noted = noted_in(whitening)
+    if noted is not None:
+        if archived is not None and noted == digest_of_file(archived):
+            return [WHITENING]
+        if own is not None and noted == digest_of_file(own):
+            return []
+    why = "was fitted to other weights than those that are there now"
+    _remove(whitening, why if noted else "does not note to which weights it was fitted")
+    return []
+
+
+def remove_whitening(serialization_dir: str) -> None:
+    """Remove the whitening of a run whose weights are trained on, with a warning."""
+    _remove(Path(serialization_dir, WHITENING), "was fitted to weights that are trained on")
+
+
+def _remove(whitening: Path, why: str) -> None:
+    if whitening.exists():
+        whitening.unlink()
+        logger.warning(
+            f"'{whitening}' {why}, and is removed. Fit it again afterwards: declutr whiten."
+        )
 
 
 def _digest(content: IO[bytes]) -> str:

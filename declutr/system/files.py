@@ -28,6 +28,8 @@ BLOCK = 1 << 20
 _SEEKING = threading.Lock()
 _DIGITS = 16  # of a checksum in hexadecimal
 _DIRECTORY = 0x10  # the attribute that marks a folder in a zip archive
+_EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files of `torch.save` began before release 1.6: with a pickled number."""
 
 
 @contextmanager
@@ -220,21 +222,31 @@ def damage_of(file: str | Path) -> str | None:
     """Return a description of the damage to a file of `torch.save`, or `None` if it is sound.
 
     Torch verifies no CRC-32 of an entry on loading; this verifies all, in half the time of loading.
-    A file in the format before torch 1.6 counts as damaged. Of one that was written without CRCs
-    (`torch.serialization.set_crc32_options(False)`) only the structure is verified.
+    Of one that was written without CRCs (`torch.serialization.set_crc32_options(False)`), or in the
+    format before torch 1.6, which has none, only the structure is verified.
     """
     import torch
 
-    damage = damage_of_records(file)
+    zipped = not _is_of_earlier_torch(file)
+    damage = damage_of_records(file) if zipped else None
     if damage is not None:
         return damage
     try:  # torch verifies parts of the zip directory that Python ignores.
-        torch.load(file, map_location="cpu", mmap=True)
-    except pickle.UnpicklingError:
-        return None  # The bytes are right, but hold objects that torch refuses to load by default.
+        torch.load(file, map_location="cpu", mmap=zipped)
+    except pickle.UnpicklingError as error:
+        # With checksums, the bytes are right, but hold objects that torch does not load by default.
+        return None if zipped else _cut_off(error)
     except Exception as error:  # A malformed file can raise nearly any error.
         return _cut_off(error)
     return None
+
+
+def _is_of_earlier_torch(file: str | Path) -> bool:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(len(_EARLIER_TORCH)) == _EARLIER_TORCH
+    except OSError:  # `damage_of_records` describes it
+        return False
 
 
 def damage_of_records(file: str | Path) -> str | None:

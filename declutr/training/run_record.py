@@ -17,7 +17,8 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.metric_tracker import MetricTracker
 
 from declutr.archives import RUN
-from declutr.archives.carried import archive_transformer, remove_whitening
+from declutr.archives.carried import archive_transformer
+from declutr.archives.fitted_weights import remove_whitening
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR

@@ -181,6 +181,15 @@ def test_a_sound_file_may_hold_objects_that_torch_refuses(tmp_path: Path) -> Non
     assert damage_of(tmp_path / "state.th") is None
 
 
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
+def test_a_file_in_the_format_before_torch_1_6_is_loaded(file: Path, part: float) -> None:
+    torch.save(STATE, file, _use_new_zipfile_serialization=False)
+    assert damage_of(file) is None
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * part)])
+    assert str(damage_of(file)).startswith("it is cut off or overwritten")
+
+
 @pytest.mark.skipif(
     not hasattr(torch.serialization, "set_crc32_options"), reason="this torch always writes them"
 )
