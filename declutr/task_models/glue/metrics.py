@@ -19,6 +19,8 @@ _OF_TASKS = {
     "mrpc": ("accuracy", "f1"),
     "qqp": ("accuracy", "f1"),
 }
+Counts = np.ndarray | Sequence[Sequence[int]]
+"""Counts of texts, by class and prediction `(gold, predicted)`."""
 PARTS = ("", "matched", "mismatched")
 """The parts of a data set that have metrics of their own: MNLI's, and the rest."""
 
@@ -79,17 +81,17 @@ class ClassMetrics(Metric):
         """
         if self._counts is None:
             return {}
-        counts = (all_reduced(self._counts) if reset else self._counts).cpu()
+        counts = (all_reduced(self._counts) if reset else self._counts).cpu().numpy()
         if reset:
             self.reset()
-        found = self._of_counts(counts.sum(dim=0).tolist())
-        for part, of_part in zip(PARTS[1:], counts[1:].tolist(), strict=True):
-            if any(map(any, of_part)):
+        found = self._of_counts(counts.sum(axis=0))
+        for part, of_part in zip(PARTS[1:], counts[1:], strict=True):
+            if of_part.any():
                 own = self._of_counts(of_part)
                 found |= {f"{part}_{name}": value for name, value in own.items()}
         return found
 
-    def _of_counts(self, counts: list[list[int]]) -> dict[str, float]:
+    def _of_counts(self, counts: Counts) -> dict[str, float]:
         measures = {"accuracy": accuracy, "matthews": matthews}
         return {
             name: measures[name](counts) if name in measures else f1(counts, self._positive)
@@ -101,13 +103,13 @@ class ClassMetrics(Metric):
         self._counts = None
 
 
-def accuracy(counts: list[list[int]]) -> float:
+def accuracy(counts: Counts) -> float:
     """Return the share of texts whose class is predicted, from counts `(gold, predicted)`."""
-    total = sum(map(sum, counts))
-    return sum(row[k] for k, row in enumerate(counts)) / total if total else 0.0
+    total = int(np.sum(counts))
+    return int(np.trace(counts)) / total if total else 0.0
 
 
-def f1(counts: list[list[int]], positive: int = 1) -> float:
+def f1(counts: Counts, positive: int = 1) -> float:
     """Return the F1 of a class; 0 if it is neither there nor predicted.
 
     # Parameters
@@ -117,11 +119,12 @@ def f1(counts: list[list[int]], positive: int = 1) -> float:
     """
     if positive >= len(counts):
         return 0.0
-    gold, predicted = sum(counts[positive]), sum(row[positive] for row in counts)
-    return 2 * counts[positive][positive] / (gold + predicted) if gold + predicted else 0.0
+    gold, predicted = _totals(counts)
+    both = gold[positive] + predicted[positive]
+    return 2 * int(counts[positive][positive]) / both if both else 0.0
 
 
-def matthews(counts: list[list[int]]) -> float:
+def matthews(counts: Counts) -> float:
     """Return the Matthews correlation of any number of classes (Gorodkin, 2004).
 
     It is 0 if all texts have the same class, or the same prediction, as in scikit-learn.
@@ -130,14 +133,16 @@ def matthews(counts: list[list[int]]) -> float:
 
     counts : of texts, by class and prediction `(gold, predicted)`.
     """
-    gold, predicted = (
-        [sum(row) for row in counts],
-        [sum(column) for column in zip(*counts, strict=True)],
-    )
-    total, right = sum(gold), sum(row[k] for k, row in enumerate(counts))
+    gold, predicted = _totals(counts)
+    total, right = sum(gold), int(np.trace(counts))
     shared = total * right - sum(g * p for g, p in zip(gold, predicted, strict=True))
     spread = [total**2 - sum(n**2 for n in numbers) for numbers in (gold, predicted)]
     return shared / math.sqrt(spread[0] * spread[1]) if all(spread) else 0.0
+
+
+def _totals(counts: Counts) -> tuple[list[int], list[int]]:
+    """Return how many texts have each class, and each prediction, as numbers without a limit."""
+    return np.sum(counts, axis=1).tolist(), np.sum(counts, axis=0).tolist()
 
 
 class ScoreMetrics(Metric):
