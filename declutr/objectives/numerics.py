@@ -47,8 +47,13 @@ def full_precision(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 @full_precision
 def unit(x: Tensor) -> Tensor:
-    """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12."""
-    return normalize(x, dim=-1, eps=1e-12)
+    """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12.
+
+    A row of zeros, which has no direction, stays as it is and gets no gradient. That of torch's
+    `normalize` is 1e12 times the others there, so that clipping would leave nothing of the others.
+    """
+    zero = (x == 0).all(dim=-1, keepdim=True)
+    return normalize(x.where(~zero, x.detach()), dim=-1, eps=1e-12)
 
 
 def same_label(labels: Tensor) -> Tensor:

@@ -75,6 +75,18 @@ def test_unit_scales_rows_to_length_one() -> None:
     assert unit(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float32
 
 
+def test_a_row_of_zeros_gets_no_gradient_and_the_others_get_theirs() -> None:
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    others = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]])
+    (unit(rows) @ unit(others).T).logsumexp(dim=1).sum().backward()
+    expected = rows.detach().clone().requires_grad_()
+    normalized = torch.nn.functional.normalize(expected)
+    (normalized @ unit(others).T).logsumexp(dim=1).sum().backward()
+    assert rows.grad is not None and expected.grad is not None
+    assert rows.grad[1].tolist() == [0.0, 0.0] and expected.grad[1].abs().max() > 1e11
+    assert torch.equal(rows.grad[[0, 2]], expected.grad[[0, 2]])
+
+
 def test_masks_of_equal_labels() -> None:
     labels = torch.tensor([3, 1, 3])
     assert same_label(labels).int().tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
