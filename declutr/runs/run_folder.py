@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import filecmp
 import glob
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,39 +23,30 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
 from declutr.archives import RUN
-from declutr.bridge.additions import differences, shown
+from declutr.bridge.additions import shown
 from declutr.bridge.component_names import short
-from declutr.bridge.own_names import as_before, spelt
-from declutr.corpus import SourceError
-from declutr.corpus.documents import source_files
-from declutr.corpus.file_digests import file_digests
+from declutr.runs.begun_runs import CONFIG, DATA, PATHS, TEXTS, begun_otherwise, data_digests
 from declutr.runs.first_tables import use_first_table
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import json_object, write_whole
+from declutr.system.files import write_whole
 from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)
 
-CONFIG, FINISHED, ARCHIVE = "config.json", "finished.json", "model.tar.gz"
-TEXTS = "texts"
-"""The folder of texts that were given in memory, in the folder of the run."""
+FINISHED, ARCHIVE = "finished.json", "model.tar.gz"
 
-_DATA = "data.json"  # the digests of the files that the run began with
 _PATIENCE = 300  # seconds to wait for other processes that open a finished run
 _NEW_TEXTS = "texts.new"
 _BEFORE_TRAINING = {
-    *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, _DATA, "out.log"),
+    *(CONFIG, "meta.json", "vocabulary", "transformer", RUN, TEXTS, _NEW_TEXTS, DATA, "out.log"),
     *(f"out_worker{rank}.log" for rank in range(64)),
 }
 _OF_RUNS = (  # what AllenNLP and this package write into the folder of a run
     *(*_BEFORE_TRAINING, FINISHED, ARCHIVE, "*.th", "metrics*.json", "out*.log", "log"),
     *("evaluations", "whitening*", "model_state_*", "training_state_*", "*.tmp"),
 )
-_PATHS = ("train_data_path", "validation_data_path")
-# AllenNLP compares these itself, and accepts equivalent ones (`declutr.bridge.additions`).
-_COMPARED_ELSEWHERE = ("distributed", "trainer.type", "trainer.read_every")
 
 
 class TrainingError(ConfigurationError):
@@ -172,7 +162,7 @@ class RunFolder:
         shutil.rmtree(new, ignore_errors=True)
         follows = bool((config.get("data_loader") or {}).get("consecutive"))
         if data is None:
-            data = config.get(_PATHS[0])
+            data = config.get(PATHS[0])
             data = [Path(one) for one in data] if isinstance(data, list) else data
         texts = TextFiles(config["dataset_reader"], follows)
         existed = self._folder.exists()
@@ -190,12 +180,12 @@ class RunFolder:
 
     def _set_paths(self, config: dict[str, Any], files: Sequence[Any], written: set[str]) -> None:
         """Set the paths of data in a configuration; texts that were written will be in the run."""
-        for key, place, name in zip(_PATHS, files, NAMES, strict=True):
+        for key, place, name in zip(PATHS, files, NAMES, strict=True):
             if place == name and name in written:
                 config[key] = str(self._folder / TEXTS / name)
             elif place is not None:
                 config[key] = place
-        if config.get(_PATHS[0]) is None:
+        if config.get(PATHS[0]) is None:
             raise TrainingError("Got nothing to train on. Expected data, a path or texts.")
 
     def _prepared(self, params: Params, new: Path, written: set[str], force: bool) -> bool:
@@ -212,37 +202,16 @@ class RunFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             if written:
                 new.rename(self._folder / TEXTS)
-            digests = self._digests(params.params)
+            digests = data_digests(params.params, self._folder)
         # The folder may have been moved since, and with it the texts.
         write_whole(self._folder / CONFIG, json.dumps(params.as_ordered_dict(), indent=4))
         if digests:
-            write_whole(self._folder / _DATA, json.dumps(digests, indent=2) + "\n")
+            write_whole(self._folder / DATA, json.dumps(digests, indent=2) + "\n")
         return True
 
     def _require_same(self, params: Params, new: Path, written: set[str]) -> None:
         """Raise `TrainingError` if the run in the folder was begun with anything else."""
-        begun = Params(json.loads((self._folder / CONFIG).read_text(encoding="utf-8")))
-        spelt_alike = Params(as_before(spelt(params.params), begun.params))
-        before, now = begun.as_flat_dict(), spelt_alike.as_flat_dict()
-        for key, name in zip(_PATHS, NAMES, strict=True):
-            if name in written and str(before.get(key)).endswith(f"{TEXTS}/{name}"):
-                before[key] = now[key]  # its texts are compared below
-        compared = [
-            {k: v for k, v in one.items() if not k.startswith(_COMPARED_ELSEWHERE)}
-            for one in (now, before)
-        ]
-        apart = differences(*compared)
-        for name in sorted(written):
-            old = self._folder / TEXTS / name
-            if not apart and not (old.is_file() and filecmp.cmp(old, new / name, shallow=False)):
-                apart.append(
-                    f"the texts in {name} differ from those it began with{_row(old, new / name)}"
-                )
-        known = json_object(self._folder / _DATA)  # runs of earlier releases have none
-        digests = self._digests(params.params) if known and not apart else {}
-        for key in known.keys() & digests.keys():
-            if known[key] != digests[key]:
-                apart.append(f"the files of {key} are not those that it began with")
+        apart = begun_otherwise(self._folder, params, new, written)
         if apart:
             raise TrainingError(
                 f"'{self._folder}' holds a run that was begun otherwise: {shown(apart)}. Call with "
@@ -250,29 +219,6 @@ class RunFolder:
                 f"recipe='{self._folder / CONFIG}'), with force=True to remove it and begin anew, "
                 "or with another output."
             )
-
-    def _digests(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Return the digests of the files of data, by the key of their path.
-
-        Left out are texts that are kept in the folder, URLs, and what cannot be read: the encoder
-        of a finished run is opened without its data.
-        """
-        cache = default_cache_dir()
-        found = {}
-        for key in _PATHS:
-            path = config.get(key)
-            places = [path] if isinstance(path, str) else path or []
-            own = (Path(place).is_relative_to(self._folder / TEXTS) for place in places)
-            if not places or any(own) or any("://" in place for place in places):
-                continue
-            try:
-                cache.mkdir(parents=True, exist_ok=True)
-                files = source_files(places)
-                digests = file_digests(files, cache)
-            except (SourceError, OSError):
-                continue
-            found[key] = [digests[file][0] for file in files]
-        return found
 
     def _require_disposable(self, params: Params, coming: set[str]) -> None:
         """Raise `TrainingError` if to begin anew would remove data, or what is not of a run.
@@ -341,15 +287,3 @@ class RunFolder:
                 'script, the call of declutr.train must stand under `if __name__ == "__main__":`.'
             ) from error
         write_whole(self._folder / FINISHED, json.dumps({"release": __version__}) + "\n")
-
-
-def _row(old: Path, new: Path) -> str:
-    """Return where two files begin to differ, for a message."""
-    if not old.is_file():
-        return ""
-    with old.open("rb") as before, new.open("rb") as now:
-        for number, (a, b) in enumerate(zip(before, now, strict=False), start=1):
-            if a != b:
-                return f" (first in row {number})"
-        rows = number
-    return f" (they agree in {rows} rows, and one has more)"
