@@ -1,26 +1,36 @@
 """Settings that all recipes have from `base.libsonnet` change a recipe, or are refused."""
 
 import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from _jsonnet import evaluate_snippet
 
 from declutr.recipes import recipe_names, recipe_path, recipes_folder
 
-# All that base.libsonnet offers but `default_transformer`, which stands in for TRANSFORMER_MODEL.
-OTHERS = {
-    "transformer_model": '"other"',
-    "num_anchors": "7",
-    "num_positives": "7",
-    "max_span_len": "777",
-    "min_span_len": "7",
-    "batch_size": "77",
-    "num_epochs": "77",
-    "learning_rate": "0.0777",
-    "optimizer": '{ optimizer: { type: "sgd" }, learning_rate_scheduler: null }',
-    "temperature": "0.777",
-    "seed": "777",
+# All that base.libsonnet offers but `default_transformer`, which stands in for TRANSFORMER_MODEL:
+# each with a value that no recipe has, or, for a truth value, code.
+OTHERS: dict[str, Any] = {
+    "transformer_model": "other transformer",
+    "num_anchors": 70001,
+    "num_positives": 70002,
+    "max_span_len": 70003,
+    "min_span_len": 70004,
+    "batch_size": 70005,
+    "num_epochs": 70006,
+    "learning_rate": 0.70007,
+    "optimizer": {"optimizer": {"type": "other optimizer"}, "learning_rate_scheduler": None},
+    "temperature": 0.70008,
+    "seed": 70009,
     "masked_language_modeling": "!super.masked_language_modeling",
+}
+# They differ from another recipe in a few keys.
+VARIATIONS = {
+    name
+    for name in recipe_names()
+    if "/ablations/" in name or '.jsonnet"' in recipe_path(name).read_text()
 }
 
 
@@ -42,16 +52,46 @@ def test_all_settings_of_the_base_are_tried() -> None:
     assert sorted(OTHERS) == sorted(set(hidden) - {"default_transformer"})
 
 
-@pytest.mark.parametrize("name", recipe_names())
+def changed(name: str, settings: Iterable[str]) -> str:
+    """Evaluate a recipe with the values that `OTHERS` has of some settings."""
+    code = {s: OTHERS[s] if s.startswith("masked") else json.dumps(OTHERS[s]) for s in settings}
+    fields = ", ".join(f"{setting}:: {value}" for setting, value in code.items())
+    return evaluated(f"{imported(name)} {{ {fields} }}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in VARIATIONS else ())
+        for name in recipe_names()
+    ],
+)
 def test_no_setting_of_the_base_is_without_effect(name: str) -> None:
-    plain = evaluated(imported(name))
-    for setting, other in OTHERS.items():
+    """Those that a recipe does not use are refused by their names, and the others change it."""
+    used, found = set(OTHERS), ""
+    while not found:
         try:
-            changed = evaluated(f"{imported(name)} {{ {setting}:: {other} }}")
+            found = changed(name, used)
         except RuntimeError as error:
-            assert f"does not use {setting}::, which would change nothing" in str(error)
-        else:
-            assert changed != plain, setting
+            refused = re.search(r"does not use (.*), which would change nothing", str(error))
+            assert refused is not None, error
+            unused = {setting.removesuffix("::") for setting in refused[1].split(" and ")}
+            assert unused and unused <= used
+            used -= unused
+    values = set(map(str, leaves(json.loads(found))))
+    for setting in used:
+        own = OTHERS[setting]
+        if str(own["optimizer"]["type"] if setting == "optimizer" else own) not in values:
+            assert changed(name, used - {setting}) != found, setting
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the texts and numbers in a configuration."""
+    if isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 @pytest.mark.parametrize(
