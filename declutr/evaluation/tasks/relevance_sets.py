@@ -17,6 +17,12 @@ TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
 """The files of Cranfield: documents, topics and judgements."""
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 """The files of BEIR's layout: documents, queries and judgements."""
+_ABSENT = 0.01
+"""The share of judgements of a BEIR folder that may name documents which are not there.
+
+Published sets have such judgements: ArguAna's name one document that is not in its corpus (issue
+101 of beir-cellar/beir), and five in MTEB's copy. A truncated file lacks more.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,10 @@ class RelevanceSet:
     documents: list[str]
     queries: list[str]
     relevant: list[dict[int, float]]
-    """For each query, the numbers of relevant documents with their grades, which are above 0."""
+    """For each query, the numbers of relevant documents with their grades, which are above 0.
+
+    Relevant documents that are not among `documents` have numbers below 0: they are never found.
+    """
     itself: dict[int, int] = field(default_factory=dict)
     """Queries that are also documents, by number, with the number of that document.
 
@@ -71,7 +80,8 @@ def read_beir(folder: Path) -> RelevanceSet:
     """Read BEIR's layout (Thakur et al., 2021): two JSON-lines files and a table with a header.
 
     A document consists of its title and its text. If a query has both the identifier and the text
-    of a document, it is not expected to find this document.
+    of a document, it is not expected to find this document. Up to one in a hundred judgements may
+    name a document that is not there. If it is relevant it counts as never found, as in BEIR.
 
     # Raises
 
@@ -91,7 +101,7 @@ def read_beir(folder: Path) -> RelevanceSet:
     }
     # The columns are query, document and grade, after a header.
     judgements = _judgements(judgements_file, "\t", 3, header=1)
-    return judged(documents, queries, judgements, judgements_file, itself)
+    return judged(documents, queries, judgements, judgements_file, itself, _ABSENT)
 
 
 Judgement = tuple[str, str, float]
@@ -104,6 +114,7 @@ def judged(
     judgements: Iterable[Judgement],
     file: Path,
     itself: Collection[str] = (),
+    absent: float = 0.0,
 ) -> RelevanceSet:
     """Make a relevance set of the queries that have a relevant document.
 
@@ -113,26 +124,43 @@ def judged(
     judgements : grades of documents; 0 means not relevant.
     file : the file of the judgements, for errors.
     itself : identifiers of queries that are also documents.
+    absent : the largest share of judgements that may name a document which is not there.
     """
     places = {identifier: place for place, identifier in enumerate(documents)}
     relevant: dict[str, dict[int, float]] = {}
+    elsewhere: dict[str, int] = {}  # the numbers of documents that are not there
+    count = of_absent = unfound = 0
     for query, document, grade in judgements:
-        if query not in queries or document not in places:
-            which = f"query {query!r}" if query not in queries else f"document {document!r}"
-            raise BrokenData(f"{file} names {which}, which is not there. A file may be truncated.")
+        if query not in queries:
+            raise _not_there(file, f"query {query!r}")
+        count += 1
+        place = places.get(document)
+        if place is None:
+            of_absent += 1
+            place = elsewhere.setdefault(document, -1 - len(elsewhere))
+            unfound += grade > 0
         if grade > 0 and not (query == document and query in itself):
-            relevant.setdefault(query, {})[places[document]] = grade
+            relevant.setdefault(query, {})[place] = grade
+    if of_absent > absent * count:
+        raise _not_there(file, f"document {next(iter(elsewhere))!r}")
     answered = [query for query in queries if query in relevant]
     if not answered:
         raise BrokenData(f"{file} names no relevant document.")
     left_out = len(queries) - len(answered)
+    notes = [f"{left_out:,} queries without an answer left out."] if left_out else []
+    if unfound:
+        notes.append(f"{unfound:,} relevant documents are not there, and count as not found.")
     return RelevanceSet(
         list(documents.values()),
         [queries[query] for query in answered],
         [relevant[query] for query in answered],
         itself={number: places[query] for number, query in enumerate(answered) if query in itself},
-        notes=[f"{left_out:,} queries without an answer left out."] if left_out else [],
+        notes=notes,
     )
+
+
+def _not_there(file: Path, what: str) -> BrokenData:
+    return BrokenData(f"{file} names {what}, which is not there. A file may be truncated.")
 
 
 def _elements(path: Path, tag: str, fields: Sequence[str]) -> Iterator[list[str]]:

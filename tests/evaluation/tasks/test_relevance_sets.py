@@ -134,3 +134,25 @@ def test_faults_of_beir_are_named(tmp_path: Path) -> None:
     (tmp_path / "qrels/test.tsv").unlink()
     with pytest.raises(MissingData, match=r"test.tsv is not there"):
         read_beir(tmp_path)
+
+
+def test_a_few_judgements_of_beir_may_name_documents_that_are_not_there(tmp_path: Path) -> None:
+    """One in a hundred may; more are those of a truncated corpus. All queries must be there."""
+    documents, queries = {f"{n}": ("", f"text {n}") for n in range(99)}, {"q": "query", "r": "more"}
+    judgements = [("q", key, 1) for key in documents]
+    write_beir(tmp_path, documents, queries, [*judgements, ("r", "gone", 3)])
+    found = read_beir(tmp_path)
+    assert found.queries == ["query", "more"]
+    assert found.relevant == [dict.fromkeys(range(99), 1.0), {-1: 3.0}]
+    assert found.notes == ["1 relevant documents are not there, and count as not found."]
+    write_beir(tmp_path, documents, queries, [*judgements, ("r", "gone", 0)])
+    assert read_beir(tmp_path).notes == ["1 queries without an answer left out."]
+
+    def broken(message: str) -> None:
+        with pytest.raises(BrokenData, match=message):
+            read_beir(tmp_path)
+
+    write_beir(tmp_path, documents, queries, [*judgements, ("r", "gone", 3), ("q", "lost", 0)])
+    broken("test.tsv names document 'gone', which is not there. A file may be truncated")
+    write_beir(tmp_path, documents, queries, [*judgements, ("s", "1", 1)])
+    broken("test.tsv names query 's', which is not there")

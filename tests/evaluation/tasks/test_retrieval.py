@@ -139,6 +139,44 @@ def test_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
     assert values(found["arguana"], bag_of_words)["nDCG@10"] == pytest.approx(100)
 
 
+def test_relevant_documents_that_are_not_there_are_never_found(tmp_path: Path) -> None:
+    """As ArguAna, whose published judgements name a document that its corpus lacks.
+
+    The numbers are those of `EvaluateRetrieval.evaluate` and `evaluate_custom` (beir-cellar/beir,
+    beir/retrieval/evaluation.py, commit ef83d29307) and of pytrec_eval-terrier 0.5.11, which it
+    calls, unrounded, for these judgements and cosines.
+    """
+    documents = {f"d{n}": ("", f"document {n}") for n in range(100)}
+    queries = {f"q{n}": f"query {n}" for n in range(100)}
+    judgements = [
+        (f"q{n}", f"d{n * factor % 100}", grade)
+        for n in range(100)
+        for factor, grade in ((1, 2), (2, 1), (7, 1))
+        if n != 8
+    ]
+    judgements += [("q7", "gone", 2), ("q8", "lost", 1)]  # all that is relevant to query 8
+    write_beir(tmp_path / "retrieval/x", documents, queries, judgements)
+    _, task = tasks(tmp_path, PUBLISHED)
+
+    def on_a_circle(texts: list[str]) -> np.ndarray:
+        kinds = [text.split() for text in texts]
+        angles = [0.05 * int(number) + 0.012 * (kind == "query") for kind, number in kinds]
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+    expected = {
+        "nDCG@10": 66.31452898683389,
+        "recall@10": 41.08333333333332,
+        "recall@100": 98.75,
+        "MAP@10": 37.121560846560847,
+        "MRR@10": 99.0,
+    }
+    assert values(task, on_a_circle) == pytest.approx(expected, abs=1e-9)
+    assert task.notes() == [
+        "100 queries, 100 documents.",
+        "2 relevant documents are not there, and count as not found.",
+    ]
+
+
 def test_random_embeddings_score_at_chance_and_one_hot_ones_are_perfect(tmp_path: Path) -> None:
     documents = {f"d{n}": ("", f"document {n}") for n in range(200)}
     queries = {f"q{n}": f"query {n}" for n in range(200)}
