@@ -426,6 +426,7 @@ def documented() -> dict[str, list[str]]:
 
 def assert_optimised_as_documented(recipe: Path, config: dict[str, Any]) -> None:
     assert described(config["trainer"]) == documented()[recipe.stem]
+    assert config["trainer"]["grad_norm"] == clipping(recipe)
     comments = [line for line in recipe.read_text().splitlines() if line.startswith("// Optimizer")]
     expected = 0 if config["dataset_reader"]["type"] == "declutr" else 1
     assert len(comments) == expected, f"{recipe.name}: lines that begin with '// Optimizer: '"
@@ -433,6 +434,32 @@ def assert_optimised_as_documented(recipe: Path, config: dict[str, Any]) -> None
 
 def test_no_optimizer_is_documented_of_a_recipe_that_is_not_there() -> None:
     assert documented().keys() <= {recipe.stem for recipe in RECIPE_FILES}
+
+
+def clipping(recipe: Path) -> float | None:
+    """The norm to which a recipe clips gradients, which docs/OBJECTIVES.md says in a sentence."""
+    if recipe.stem.startswith("static_"):
+        return None
+    others = {"quick_thoughts": 5, "infersent": 5, "contrastive_tension": False, "cert": False}
+    return others.get(recipe.stem, 1)
+
+
+@pytest.mark.parametrize("name", ["cert", "contrastive_tension", "moco"])
+def test_gradients_are_clipped_as_in_public_codes(name: str) -> None:
+    """CERT's (UCSD-AI4H/CERT, MOCO.py, commit 13631ad7fa) clips nothing.
+
+    It trains by SGD, with which clipping changes how far every step goes. That of Contrastive
+    Tension (FreddeFrallan/Contrastive-Tension, Training.py, commit 75293a8833) clips nothing
+    either.
+    """
+    recipe = recipe_path(name)
+    trainer = Params.from_file(str(recipe)).as_dict(quiet=True)["trainer"]
+    assert trainer["grad_norm"] == clipping(recipe)
+    page = " ".join((RECIPES.parent / "docs" / "OBJECTIVES.md").read_text().split())
+    assert (
+        "clipped to a norm of 1 (`quick_thoughts` and `infersent`: 5; `contrastive_tension`, "
+        "`cert` and those of static encoders: not at all)" in page
+    )
 
 
 def described(trainer: dict[str, Any]) -> list[str]:

@@ -3,9 +3,9 @@
 // CERT (Fang et al., 2020): MoCo between two augmentations of a text, back-translations in the paper.
 // train_data_path: JSON lines (or TSV, CSV with a header) with "text" and "augmented", made beforehand.
 // For a function of your own in place of such a file, see the reader "augmented".
-// Optimizer: CERT's public code, MOCO.py, and so are batch, length, rate and epochs. The rate follows a
-// cosine over all epochs: change their number here (num_epochs::), or with -o the scheduler's t_initial
-// as well.
+// Optimizer: CERT's public code, MOCO.py, and so are batch, length, rate and epochs; it clips no
+// gradients. The rate follows a cosine over all epochs: change their number here (num_epochs::), or
+// with -o the scheduler's t_initial as well.
 (import "moco.jsonnet") {
     batch_size:: 32,
     max_length:: 64,
@@ -14,4 +14,5 @@
     optimizer:: (import "../optimizers.libsonnet").cert(self.num_epochs),
     views:: "spans",  // of the reader: anchors and positives
     dataset_reader+: { type: "text_pairs", anchor: "text", positive: "augmented" },
+    trainer+: { grad_norm: false },
 }
