@@ -23,15 +23,21 @@ DEPTH = 100
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
     """Return Cranfield, and a task for every folder in BEIR's layout in `retrieval/`.
 
+    A set of BEIR may be a folder of such folders, as the twelve forums of CQADupStack: each is a
+    task, called `cqadupstack-android` and so on.
+
     # Parameters
 
     data : a folder in SentEval's layout; parts of it may be absent.
     protocol : not used.
     """
-    found = (data / "retrieval").glob(f"*/{BEIR_FILES[0]}")
+    folder = data / "retrieval"
+    found = [file.parent for file in sorted(folder.glob(f"*/{BEIR_FILES[0]}"))]
+    inside = [file.parent for file in sorted(folder.glob(f"*/*/{BEIR_FILES[0]}"))]
+    found += [place for place in inside if place.parent not in found]
     return [
         Retrieval("Cranfield", data / "extra" / "cranfield", read_trec),
-        *(Retrieval(file.parent.name, file.parent, read_beir) for file in sorted(found)),
+        *(Retrieval("-".join(p.relative_to(folder).parts), p, read_beir) for p in sorted(found)),
     ]
 
 

@@ -139,6 +139,17 @@ def test_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
     assert values(found["arguana"], bag_of_words)["nDCG@10"] == pytest.approx(100)
 
 
+def test_folders_of_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
+    """As CQADupStack is laid out by BEIR, whose score of it is the mean over its forums."""
+    documents, queries = {"d1": ("wings", "fly"), "d2": ("", "heat")}, {"q1": "what can fly"}
+    for place in ("cqadupstack/unix", "cqadupstack/android", "cqa", "scifact", "scifact/earlier"):
+        write_beir(tmp_path / "retrieval" / place, documents, queries, [("q1", "d1", 1)])
+    _, *found = tasks(tmp_path, PUBLISHED)
+    names = ["cqa", "cqadupstack-android", "cqadupstack-unix", "scifact"]
+    assert [task.name for task in found] == names
+    assert all(values(task, bag_of_words)["nDCG@10"] == pytest.approx(100) for task in found)
+
+
 def test_relevant_documents_that_are_not_there_are_never_found(tmp_path: Path) -> None:
     """As ArguAna, whose published judgements name a document that its corpus lacks.
 
