@@ -100,7 +100,10 @@ def read_beir(folder: Path) -> RelevanceSet:
         if query in texts and text in (texts[query], documents[query])
     }
     # The columns are query, document and grade, after a header.
-    judgements = _judgements(judgements_file, "\t", 3, header=1)
+    judgements = (
+        (_unquoted(query), _unquoted(document), grade)
+        for query, document, grade in _judgements(judgements_file, "\t", 3, header=1)
+    )
     return judged(documents, queries, judgements, judgements_file, itself, _ABSENT)
 
 
@@ -204,6 +207,13 @@ def _judgements(
         yield parts[0], parts[-2], grade
 
 
+def _unquoted(field: str) -> str:
+    """Return an identifier as it is; BEIR's writer encloses those in quotes that have any."""
+    inside = field[1:-1]
+    quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inside.replace('""', "")
+    return inside.replace('""', '"') if quoted else field
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield lines that are not blank, with their numbers."""
     lines = enumerate(read_lines(path, latin_1=False), start=1)
@@ -212,4 +222,5 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
     for row in read_table(path, ("_id", "text"), Layout()):
-        yield str(row.values["_id"]), {**row.values, "text": str(row.values["text"])}
+        text = row.values["text"]
+        yield str(row.values["_id"]), {**row.values, "text": "" if text is None else str(text)}

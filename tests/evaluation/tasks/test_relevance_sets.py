@@ -1,5 +1,6 @@
 """Reading of Cranfield's and BEIR's files, with their peculiarities."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -156,3 +157,26 @@ def test_a_few_judgements_of_beir_may_name_documents_that_are_not_there(tmp_path
     broken("test.tsv names document 'gone', which is not there. A file may be truncated")
     write_beir(tmp_path, documents, queries, [*judgements, ("s", "1", 1)])
     broken("test.tsv names query 's', which is not there")
+
+
+def test_identifiers_in_quotes_are_those_of_documents(tmp_path: Path) -> None:
+    """As `write_to_tsv` of BEIR writes them (beir-cellar/beir, beir/util.py, commit ef83d29307).
+
+    Its `GenericDataLoader` reads them back by Python's csv.
+    """
+    names = ['<dbpedia:"Heroes"_(album)>', '"Weird_Al"_Yankovic', '"Heroes"', "plain"]
+    documents = {name: ("", f"text {n}") for n, name in enumerate(names)}
+    write_beir(tmp_path, documents, {'the "q"': "query"}, [])
+    with (tmp_path / "qrels/test.tsv").open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_MINIMAL)
+        writer.writerow(["query-id", "corpus-id", "score"])
+        writer.writerows(['the "q"', name, grade] for grade, name in enumerate(names, 1))
+    assert read_beir(tmp_path).relevant == [{0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}]
+    rows = [f'the "q"\t{name}\t{grade}' for grade, name in enumerate(names[:2], 1)]
+    write(tmp_path / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", *rows])  # without quoting
+    assert read_beir(tmp_path).relevant == [{0: 1.0, 1: 2.0}]
+
+
+def test_a_document_of_beir_without_a_text_is_its_title(tmp_path: Path) -> None:
+    write_beir(tmp_path, {"d": ("Wings", None), "e": ("", "heat")}, {"q": "query"}, [("q", "d", 1)])
+    assert read_beir(tmp_path).documents == ["Wings", "heat"]
