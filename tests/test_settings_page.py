@@ -23,7 +23,7 @@ from allennlp.training.optimizers import Optimizer
 from declutr.data.row_reader import RowReader
 from declutr.models.views import Views
 from declutr.modules.heads import Head
-from declutr.objectives import Objective
+from declutr.objectives import Objective, PairSoftmax
 from declutr.recipes import recipe_names, recipe_path
 from declutr.recipes.evaluation import TRANSFORMER
 
@@ -154,3 +154,10 @@ def test_the_page_has_the_settings_of_the_recipe(name: str) -> None:
     missing = {leaf for leaf in leaves(config) if not ELSEWHERE.fullmatch(leaf)}
     missing -= {leaf for leaf in missing for key in keys if f"{leaf}.".startswith(f"{key}.")}
     assert not missing, "keys that the page does not name"
+
+
+def test_the_classifier_of_sentence_bert_has_no_bias() -> None:
+    """Its public code has one: `torch.nn.Linear` of losses/SoftmaxLoss.py, UKPLab's v0.2.3."""
+    row = TABLES["sbert_softmax"]["bias of the classifier"]
+    assert (row.ours, row.paper, row.code) == ("none", "none", "one")
+    assert PairSoftmax(num_labels=3, embedding_size=4).classifier.bias is None
