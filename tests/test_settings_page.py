@@ -22,6 +22,7 @@ from allennlp.training.optimizers import Optimizer
 
 from declutr.data.row_reader import RowReader
 from declutr.models.views import Views
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.modules.heads import Head
 from declutr.objectives import Objective, PairSoftmax
 from declutr.recipes import recipe_names, recipe_path
@@ -161,3 +162,17 @@ def test_the_classifier_of_sentence_bert_has_no_bias() -> None:
     row = TABLES["sbert_softmax"]["bias of the classifier"]
     assert (row.ours, row.paper, row.code) == ("none", "none", "one")
     assert PairSoftmax(num_labels=3, embedding_size=4).classifier.bias is None
+
+
+def test_the_language_modelling_head_beside_simcse_is_tied(checkpoint: Path) -> None:
+    """That of its public code is not (princeton-nlp/SimCSE, train.py, commit 49fa580a85).
+
+    There, `BertForCL` has a `BertLMPredictionHead` into which the pretrained head is copied, and no
+    `get_output_embeddings`, by which transformers would tie it.
+    """
+    row = TABLES["simcse_mlm"]["output matrix of the language modelling head"]
+    ours, theirs = "that of the word embeddings", "a copy of it at first, trained apart"
+    assert (row.ours, row.code) == (ours, theirs)
+    embedder = PretrainedTransformerEmbedderMLM(str(checkpoint), masked_language_modeling=True)
+    model = embedder.transformer_model
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
