@@ -164,6 +164,29 @@ def mean_losses(module: ModuleType) -> bool:
     return True
 
 
+def steps_of_processes(module: ModuleType) -> bool:
+    """Let all processes of a resumed run count the steps that they have done together.
+
+    Where one has fewer batches than the others, it ends each epoch for all of them. In the epochs
+    before a checkpoint, which a resumed run passes over, AllenNLP counts the batches of each
+    process instead, so that schedules by step gave processes different rates, and their weights
+    drifted apart. Can be removed when checkpoints hold the number of all steps.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _train_epoch(original: Any, self: Any, epoch: int) -> Any:
+        before = self._total_batches_completed
+        passed_over = self._epochs_completed < self._start_after_epochs_completed
+        metrics = original(self, epoch)
+        if passed_over and self._distributed:
+            steps = module.torch.tensor(self._batches_in_epoch_completed, device=self.cuda_device)
+            module.dist.all_reduce(steps, module.dist.ReduceOp.MIN)
+            self._total_batches_completed = before + int(steps)
+        return metrics
+
+    return True
+
+
 def stopped_runs(module: ModuleType) -> bool:
     """Let AllenNLP's trainer train no further epoch if the resumed run had run out of `patience`.
 

@@ -141,6 +141,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         resumption.best_weights,
         resumption.kept_scales,
         resumption.mean_losses,
+        resumption.steps_of_processes,
         resumption.stopped_runs,
         resumption.parameter_orders,
     ),

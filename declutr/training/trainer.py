@@ -13,7 +13,7 @@ from allennlp.training.util import description_from_metrics, get_metrics
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.metrics import READ_EVERY
-from declutr.system.distributed import any_process, wait_for_all
+from declutr.system.distributed import any_process, of_all_processes, wait_for_all
 from declutr.system.processors import share_processors
 from declutr.training.epoch_figures import LossSums, epoch_metrics, peak_memory
 from declutr.training.metric_readers import looks_now, may_look, tell_of_waits
@@ -108,6 +108,11 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             if not done_early and not self._equal_batches:
                 any_process(True, self.cuda_device)  # answers processes with batches left
             wait_for_all()
+            if self._epochs_completed < self._start_after_epochs_completed:
+                # The process with the fewest batches had ended this epoch for all of them.
+                counted, before = self._batches_in_epoch_completed, self._total_batches_completed
+                done = min(of_all_processes(counted))
+                self._total_batches_completed = before - counted + done
         return self._epoch_metrics() | memory
 
     def _begin_epoch(self) -> None:

@@ -1,0 +1,109 @@
+"""What the processes of `test_several_processes.py` do: runs that are cut off and resumed."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from allennlp.data.fields import LabelField
+from allennlp.training import TrainerCallback
+
+from declutr.system.distributed import of_all_processes, process_rank, world_size
+from declutr.task_models.glue.metrics import ClassMetrics
+from tests.resumed_runs import TinyModel, make_trainer
+from tests.sharded_steps import whole
+from tests.training.conftest import Killed
+
+
+@TrainerCallback.register("notes_of_tests")
+class Notes(TrainerCallback):
+    """Notes the steps of a process, and may end everything after so many of them."""
+
+    def __init__(self, serialization_dir: str, kill_at: int = 0) -> None:
+        super().__init__(serialization_dir)
+        self._left = kill_at
+        self.steps: list[tuple[int, float, list[float]]] = []
+        """Of each step its number in the run, the learning rate, and some weights."""
+
+    def on_batch(self, trainer: Any, *args: Any, is_training: bool = False, **kwargs: Any) -> None:
+        if not is_training:
+            return
+        rate = trainer.optimizer.param_groups[0]["lr"]
+        weights = whole(trainer.model.classify.weight).flatten().tolist()
+        self.steps.append((trainer._total_batches_completed, rate, weights))
+        self._left -= 1
+        if self._left == 0:
+            raise Killed
+
+
+class CountingModel(TinyModel):
+    """A model whose metric counts in its own process, as that of "glue" does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._regularizer = None  # which needs whole parameters
+        self.counted = ClassMetrics(2)
+
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.counted((x[:, 0] > 0).long(), label)
+        return super().forward(x, label)
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        return self.counted.get_metric(reset)
+
+
+def run(folder: str, kind: str, batches: tuple[int, int], kill_at: int, **changes: Any) -> dict:
+    """A run, or the rest of it; each process has so many batches of three other instances."""
+    trainer = make_trainer(
+        Path(folder),
+        type=kind,
+        distributed=True,
+        world_size=world_size(),
+        local_rank=process_rank(),
+        callbacks=[{"type": "notes_of_tests", "kill_at": kill_at}],
+        **{"num_gradient_accumulation_steps": 1, **changes},
+    )
+    loader: Any = trainer.data_loader
+    loader.instances = loader.instances[: 3 * batches[process_rank()]]
+    if process_rank() > 0:
+        for instance in loader.instances:
+            label = 1 - instance["label"].label
+            instance.add_field("label", LabelField(label, skip_indexing=True))
+    try:
+        metrics = trainer.train()
+    except Killed:
+        metrics = {}
+    of_all_processes(None)  # before the next run begins
+    (notes,) = (one for one in trainer._callbacks if isinstance(one, Notes))
+    return {"steps": notes.steps, "metrics": metrics}
+
+
+def cut_and_whole(folder: str, kind: str) -> dict[str, Any]:
+    """An uninterrupted run, and the rest of one that was cut off; for each of two faults."""
+    uneven = {"learning_rate_scheduler": {"type": "noam", "model_size": 4, "warmup_steps": 4}}
+    found = {}
+    for name, batches, kill_at, changes in (
+        ("uneven", (5, 3), 4, uneven),  # the second epoch's first step
+        ("counting", (5, 5), 2, {"num_epochs": 1}),
+    ):
+        place = f"{folder}/{kind} {name}"
+        settings = kind, batches
+        whole = run(f"{place} straight", *settings, 0, **changes)
+        run(f"{place} cut", *settings, kill_at, **changes)
+        found[name] = whole, run(f"{place} cut", *settings, 0, **changes)
+    return found
+
+
+def sharded(folder: str) -> list[tuple[int, float, list[float]]]:
+    """The steps of a sharded model, of which one process has a batch less for the last step."""
+    accelerator = {"type": "fsdp", "local_rank": process_rank(), "world_size": world_size()}
+    changes = {"num_epochs": 1, "grad_norm": 0.5, "num_gradient_accumulation_steps": 2}
+    changes |= {"ddp_accelerator": {**accelerator, "cuda_device": -1}}
+    return run(f"{folder}/sharded", "declutr", (4, 3), 0, **changes)["steps"]
+
+
+def everything(folder: str) -> dict[str, Any]:
+    """All of the above: starting processes takes longer than what they do."""
+    with patch("tests.resumed_runs.TinyModel", CountingModel):
+        found = {kind: cut_and_whole(folder, kind) for kind in ("declutr", "gradient_descent")}
+        return {**found, "sharded": sharded(folder)}
