@@ -13,7 +13,7 @@ from allennlp.training.util import get_metrics
 
 from declutr.models.metrics import RunningMeans, read_scalars
 from declutr.system.distributed import of_all_processes, process_rank, world_size
-from declutr.training.metric_states import load_metric_states, metric_states
+from declutr.training.metric_states import differing_states, load_metric_states, metric_states
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class EpochFigures:
     When AllenNLP's trainer resumes within an epoch, it reports on the remaining steps only, if any.
     This class wraps its `_train_epoch`, and adds what the steps before the checkpoint contributed.
 
-    Loss sums are saved for every process, running means and metric states for the first process
-    only: see `metric_states`.
+    Loss sums are saved for every process, metric states for the first process and where others
+    differ from it, and running means, which are equal, for the first process.
 
     # Parameters
 
@@ -112,7 +112,8 @@ class EpochFigures:
         losses: Any = getattr(trainer, "losses", None)
         self._counts = not isinstance(losses, LossSums)  # the trainer "declutr" counts itself
         self._losses: LossSums = LossSums() if self._counts else losses
-        self._gathered: tuple[int, list[list[float]]] | None = None  # the step, and its sums
+        # The step at which all processes were asked, and the sums and metric states of each.
+        self._gathered: tuple[int, list[tuple[list[float], dict[str, Any]]]] | None = None
         self._partial = False
         if saved is not None:
             self._load(saved)
@@ -137,14 +138,15 @@ class EpochFigures:
         self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
 
     def gather(self) -> None:
-        """Gather the sums of all processes for a checkpoint, which one process writes.
+        """Gather sums and metrics of all processes for a checkpoint, which one process writes.
 
         All processes must call this after the same step. After a step with fewer batches than usual
         nothing is gathered, because another process may have no data left and not take part.
         """
         if not self._partial:
             step = self._trainer._total_batches_completed
-            self._gathered = step, of_all_processes(self._losses.read())
+            states, _ = metric_states(self._trainer.model) if world_size() > 1 else ({}, [])
+            self._gathered = step, of_all_processes((self._losses.read(), states))
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
         """Train an epoch by the trainer's `_train_epoch`, and return metrics of the whole epoch."""
@@ -184,13 +186,17 @@ class EpochFigures:
         means = running_means(model)
         states, left_out = metric_states(model)
         sums: list[list[float]] | None = [self._losses.read()]
+        others: list[dict[str, Any]] = []
         if world_size() > 1:
-            step, gathered = self._gathered or (None, None)
-            sums = gathered if step == self._trainer._total_batches_completed else None
+            step, gathered = self._gathered or (None, [])
+            known = step == self._trainer._total_batches_completed
+            sums = [own for own, _ in gathered] if known else None
+            others = [differing_states(own, states) for _, own in gathered[1:]] if known else []
         return {
             "means": None if means is None else means.state_dict(),
             "sums": sums,
             "metrics": states,
+            "metrics_of_others": others,
             "left_out": left_out,
         }
 
@@ -202,6 +208,11 @@ class EpochFigures:
         if "metrics" in saved:
             load_metric_states(model, saved["metrics"], device)
         lost = list(saved.get("left_out", metric_states(model)[0]))
+        others = saved.get("metrics_of_others", [])
+        if len(others) + 1 != world_size():
+            lost += sorted({place for states in others for place in states})
+        elif process_rank() > 0:
+            load_metric_states(model, others[process_rank() - 1], device)
         sums, steps = saved.get("sums"), self._trainer._start_after_batches_in_epoch_completed
         if sums is None:
             lost.append("training_loss")

@@ -25,11 +25,10 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
     Metrics are found as attributes of modules, and inside of lists, tuples, dictionaries and other
     metrics. A state is restored with its types, or is left out; no value raises an error.
 
-    The states are those of this process. In a distributed run, a checkpoint holds the states of the
-    first process, and every process is restored from them. That is correct for AllenNLP's metrics,
-    which exchange counts between processes in every call. A metric that counts in its own process
-    and exchanges counts in `get_metric` would count the part of the first process once for each
-    process, in an epoch that is resumed.
+    The states are those of this process. AllenNLP's metrics exchange counts between processes in
+    every call, so that they are equal in all of them; others count in their own process, and
+    exchange counts in `get_metric`. In a distributed run, a checkpoint holds the states of the
+    first process, and the `differing_states` of the others.
 
     # Returns
 
@@ -50,6 +49,25 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
                 if not isinstance(value, Metric) and not callable(value):
                     left_out.append(f"{place}.{name}")
     return states, left_out
+
+
+def differing_states(
+    states: dict[str, dict[str, Any]], others: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return those of the first `metric_states` that are not equal to the second ones."""
+    return {place: state for place, state in states.items() if not _same(state, others.get(place))}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
 
 
 def load_metric_states(

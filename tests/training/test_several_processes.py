@@ -32,3 +32,12 @@ def test_processes_count_the_steps_of_all(kind: str, results: list[dict[str, Any
         assert resumed["steps"] == whole["steps"][3:]
     first, second = (process[kind]["uneven"][1]["steps"] for process in results)
     assert first == second
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_metrics_are_of_the_parts_of_all_processes(
+    kind: str, results: list[dict[str, Any]]
+) -> None:
+    for process in results:
+        whole, resumed = (run["metrics"]["training_accuracy"] for run in process[kind]["counting"])
+        assert resumed == whole == 0.5  # what one process counts as right, the other does not
