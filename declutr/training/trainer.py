@@ -174,6 +174,11 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             outputs.append(output)
             losses.append(loss.detach())
             self._backward(output, loss)
+        last = len(group) < self._num_gradient_accumulation_steps
+        if last and self._distributed and not self._equal_batches and not done_early:
+            # Told before the step: processes exchange the norm of gradients and checkpoints in it,
+            # while one with batches left would still ask for the next batch.
+            done_early = any_process(True, self.cuda_device)
         if outputs:
             self._move(losses, penalties)
         return done_early, outputs

@@ -41,3 +41,11 @@ def test_metrics_are_of_the_parts_of_all_processes(
     for process in results:
         whole, resumed = (run["metrics"]["training_accuracy"] for run in process[kind]["counting"])
         assert resumed == whole == 0.5  # what one process counts as right, the other does not
+
+
+def test_a_step_with_fewer_batches_in_one_process_ends_for_all_at_once(
+    results: list[dict[str, Any]],
+) -> None:
+    """A sharded model exchanges the norm of gradients while others might ask for batches."""
+    first, second = (process["sharded"] for process in results)
+    assert first == second and [number for number, *_ in first] == [1, 2]
