@@ -1,13 +1,16 @@
 """What the processes of `test_several_processes.py` do: runs that are cut off and resumed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.data.fields import LabelField
 from allennlp.training import TrainerCallback
 
+from declutr.bridge.evaluation import whole_validation
 from declutr.system.distributed import of_all_processes, process_rank, world_size
 from declutr.task_models.glue.metrics import ClassMetrics
 from tests.resumed_runs import TinyModel, make_trainer
@@ -102,8 +105,27 @@ def sharded(folder: str) -> list[tuple[int, float, list[float]]]:
     return run(f"{folder}/sharded", "declutr", (4, 3), 0, **changes)["steps"]
 
 
+def without_validation() -> str:
+    """The error where one of the processes has no validation data."""
+
+    def from_partial_objects(cls: Any) -> Any:
+        return SimpleNamespace(trainer=SimpleNamespace(_validation_data_loader=loader))
+
+    loader = [None] * (1 - process_rank())
+    names = {"from_partial_objects": classmethod(from_partial_objects)}
+    module: Any = SimpleNamespace(
+        TrainModel=type("TrainModel", (), names), ConfigurationError=ConfigurationError
+    )
+    assert whole_validation(module)
+    try:
+        module.TrainModel.from_partial_objects()
+    except ConfigurationError as error:
+        return error.message
+    return ""
+
+
 def everything(folder: str) -> dict[str, Any]:
     """All of the above: starting processes takes longer than what they do."""
     with patch("tests.resumed_runs.TinyModel", CountingModel):
         found = {kind: cut_and_whole(folder, kind) for kind in ("declutr", "gradient_descent")}
-        return {**found, "sharded": sharded(folder)}
+        return {**found, "sharded": sharded(folder), "empty": without_validation()}

@@ -124,6 +124,8 @@ def whole_validation(module: ModuleType) -> bool:
     is 0. What a `validation_data_loader` says is left alone, and so is `batches_per_epoch`, of
     which AllenNLP warns itself. Can be removed when AllenNLP leaves out these settings.
     """
+    from allennlp.nn.util import dist_reduce_sum
+
     original = module.TrainModel.__dict__["from_partial_objects"].__func__
 
     @functools.wraps(original)
@@ -134,10 +136,12 @@ def whole_validation(module: ModuleType) -> bool:
             return run
         if kwargs.get("validation_data_loader") is None:
             _read_wholly(loader, but=("batches_per_epoch",))
-        if not getattr(run.trainer, "_distributed", False) and _is_empty(loader):
+        # The process with the fewest batches ends validation for all.
+        if dist_reduce_sum(int(_is_empty(loader))):
             raise module.ConfigurationError(
-                "The validation data give no batches, so that there would be no validation loss. "
-                "Give more of them, or set drop_last to false in the validation_data_loader."
+                "The validation data give no batches (with several processes, one of them none), "
+                "so that there would be no validation loss. Give more of them, or set drop_last to "
+                "false in the validation_data_loader."
             )
         return run
 

@@ -49,3 +49,11 @@ def test_a_step_with_fewer_batches_in_one_process_ends_for_all_at_once(
     """A sharded model exchanges the norm of gradients while others might ask for batches."""
     first, second = (process["sharded"] for process in results)
     assert first == second and [number for number, *_ in first] == [1, 2]
+
+
+def test_validation_data_that_do_not_reach_all_processes_are_refused(
+    results: list[dict[str, Any]],
+) -> None:
+    """The validation loss would be 0 in every epoch, so that the first one stayed the best."""
+    for process in results:
+        assert "one of them none" in process["empty"]
