@@ -160,6 +160,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
     "allennlp.training.metric_tracker": (schedules.undefined_metrics,),
+    "allennlp.training.metrics.attachment_scores": (metrics.sums_of_processes,),
     "allennlp.training.metrics.auc": (metrics.pairs_of_processes,),
     "allennlp.training.metrics.fbeta_measure": (metrics.predicted_classes,),
     "allennlp.training.metrics.fbeta_multi_label_measure": (metrics.predicted_labels,),

@@ -41,14 +41,22 @@ def test_masked_pairs_are_left_out(bare: Any) -> None:
 
 
 def figures() -> list[float]:
-    """Return two metrics of two processes, over three batches each."""
-    from allennlp.training.metrics import Auc, SpearmanCorrelation
+    """Return three metrics of two processes, over three batches each."""
+    from allennlp.training.metrics import AttachmentScores, Auc, SpearmanCorrelation
 
-    correlation, area = SpearmanCorrelation(), Auc()
-    for batch in pairs()[torch.distributed.get_rank()]:
+    correlation, area, attachment = SpearmanCorrelation(), Auc(), AttachmentScores()
+    rank = torch.distributed.get_rank()
+    for batch in pairs()[rank]:
         correlation(batch[0], batch[1])
         area(batch[0], (batch[1] > 0.5).long())
-    return [correlation.get_metric(), area.get_metric()]
+        attachment(*heads(rank))
+    return [correlation.get_metric(), area.get_metric(), attachment.get_metric()["UAS"]]
+
+
+def heads(rank: int) -> list[torch.Tensor]:
+    """Return heads and labels as predicted, and as they are, of five tokens or of eight."""
+    tokens = torch.arange(5 + 3 * rank).expand(2, -1)
+    return [tokens % 3, tokens, tokens % 2, tokens]
 
 
 def pairs() -> torch.Tensor:
@@ -58,8 +66,11 @@ def pairs() -> torch.Tensor:
 
 @pytest.mark.slow
 def test_several_processes_count_every_pair_once() -> None:
+    """Also each token, of which they have different numbers."""
     first, second = pairs().transpose(1, 2).transpose(0, 1).reshape(2, -1)
-    expected = [spearmanr(first, second)[0], roc_auc_score(second > 0.5, first)]
+    right = sum(int((predicted == gold).sum()) for predicted, _, gold, _ in map(heads, (0, 1)))
+    tokens = sum(heads(rank)[0].numel() for rank in (0, 1))
+    expected = [spearmanr(first, second)[0], roc_auc_score(second > 0.5, first), right / tokens]
     assert two_processes.run(figures) == [pytest.approx(expected)] * 2
 
 
