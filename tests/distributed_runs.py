@@ -13,6 +13,7 @@ from allennlp.training import TrainerCallback
 from declutr.bridge.evaluation import whole_validation
 from declutr.system.distributed import of_all_processes, process_rank, world_size
 from declutr.task_models.glue.metrics import ClassMetrics
+from tests.distributed_steps import several
 from tests.resumed_runs import TinyModel, make_trainer
 from tests.sharded_steps import whole
 from tests.training.conftest import Killed
@@ -124,8 +125,14 @@ def without_validation() -> str:
     return ""
 
 
-def everything(folder: str) -> dict[str, Any]:
-    """All of the above: starting processes takes longer than what they do."""
+def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
+    """All of the above, and steps: starting processes takes longer than what they do."""
     with patch("tests.resumed_runs.TinyModel", CountingModel):
-        found = {kind: cut_and_whole(folder, kind) for kind in ("declutr", "gradient_descent")}
-        return {**found, "sharded": sharded(folder), "empty": without_validation()}
+        kinds = ("declutr", "gradient_descent")
+        found: dict[str, Any] = {kind: cut_and_whole(folder, kind) for kind in kinds}
+        return {
+            **found,
+            "sharded": sharded(folder),
+            "empty": without_validation(),
+            "steps": several(cases),
+        }

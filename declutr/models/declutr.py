@@ -21,6 +21,7 @@ from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
 from declutr.system.distributed import is_distributed
+from declutr.transformer.architectures import freeze_unused
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
@@ -142,15 +143,17 @@ class DeCLUTR(RecordedModel):
         parts.require_a_term(self.contrastive, self.masked_language_modeling)
         if views is not None and self.contrastive:
             parts.warn_of_unused_views(views, loss)
-        unused = loss is not None and not self.contrastive
-        finds_unused = getattr(ddp_accelerator, "_ddp_kwargs", {}).get("find_unused_parameters")
-        unused &= is_distributed() and not finds_unused
+        options = {} if ddp_accelerator is None else getattr(ddp_accelerator, "_ddp_kwargs", None)
+        # Parameters without gradients stop distributed training. Where they do not, they stay as
+        # they are, since the optimizer of a run that is resumed counts them.
+        stops = is_distributed() and not (options or {}).get("find_unused_parameters")
+        unused = stops and loss is not None and not self.contrastive
         if unused:
-            # Parameters without gradients stop distributed training. Where they do not, they stay
-            # as they are, since the optimizer of a run that is resumed counts them.
             for part in (feedforward, self._head, self._predictor, loss):
                 if part is not None:
                     part.requires_grad_(False)
+        if stops and options is not None:  # "fsdp" does not mind these
+            freeze_unused(text_field_embedder)
         self._decoder = None
         if reconstruct:
             trained = self.masked_language_modeling and not two_encoders

@@ -20,6 +20,13 @@ FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu
 """Activations that a linear layer can apply, with oneDNN's names of operation and algorithm."""
 
 _GELUS = {"none": "gelu", "tanh": "gelu tanh"}
+# By model type, the modules and parameters that take no part in embedding or language modelling: no
+# token attends globally, contacts are not predicted, and nothing is replaced by XLNet's mask.
+_NEVER_USED = {
+    "longformer": {"query_global", "key_global", "value_global"},
+    "esm": {"contact_head"},
+    "xlnet": {"mask_emb"},
+}
 _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is one
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
@@ -231,6 +238,18 @@ def remove_pooler(transformer: Any) -> None:
     if getattr(transformer, "pooler", None) is not None:
         called = transformer.config.model_type in _CALL_POOLER
         transformer.pooler = _NoPooler() if called else None
+
+
+def freeze_unused(module: torch.nn.Module) -> None:
+    """Freeze parameters of the transformers in a module that embeddings never depend on.
+
+    Parameters without gradients would stop distributed training.
+    """
+    for part in module.modules():
+        unused = _NEVER_USED.get(getattr(getattr(part, "config", None), "model_type", ""), set())
+        for name, parameter in part.named_parameters() if unused else ():
+            if unused & set(name.split(".")):
+                parameter.requires_grad_(False)
 
 
 class _NoPooler(torch.nn.Module):

@@ -1,15 +1,39 @@
 """Runs of two processes go on after an interruption as they would have done without one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM, EsmConfig, LongformerConfig
 
 from tests import distributed_runs, two_processes
 from tests.conftest import shared_by_workers
+from tests.families import bytes_of_roberta, wordpiece
+from tests.system.test_distributed import model_config
+from tests.training.test_sharding import batch_of
 
 pytestmark = pytest.mark.slow
 KINDS = ["declutr", "gradient_descent"]
+
+
+def with_unused_parameters(folder: Path) -> list[Path]:
+    """Return tiny transformers, some of whose parameters embeddings do not depend on."""
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    size |= {"intermediate_size": 32, "max_position_embeddings": 80}
+    tokenizers = bytes_of_roberta(), wordpiece()
+    given = [
+        {"vocab_size": len(one), "pad_token_id": one.pad_token_id, **size} for one in tokenizers
+    ]
+    mask_id = tokenizers[1].mask_token_id
+    longformer = LongformerConfig(attention_window=4, **given[0])
+    configs = longformer, EsmConfig(mask_token_id=mask_id, **given[1])
+    places = []
+    for tokenizer, config in zip(tokenizers, configs, strict=True):
+        places.append(folder / config.model_type)
+        AutoModelForMaskedLM.from_config(config).save_pretrained(places[-1])
+        tokenizer.save_pretrained(places[-1])
+    return places
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +42,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     with shared_by_workers(tmp_path_factory, "several_processes") as folder:
         if not (folder / "results.pt").exists():
             folder.mkdir()
-            found = two_processes.run(distributed_runs.everything, str(folder))
+            batches = [batch_of(4, 0), batch_of(4, 1)]
+            cases = [
+                (model_config(place, {}, {}), "by_position", batches, torch.float32)
+                for place in with_unused_parameters(folder)
+            ]
+            found = two_processes.run(distributed_runs.everything, str(folder), cases)
             torch.save(found, folder / "results.pt")
         return torch.load(folder / "results.pt", weights_only=False)
 
@@ -57,3 +86,16 @@ def test_validation_data_that_do_not_reach_all_processes_are_refused(
     """The validation loss would be 0 in every epoch, so that the first one stayed the best."""
     for process in results:
         assert "one of them none" in process["empty"]
+
+
+@pytest.mark.parametrize("number, kind", [(0, "longformer"), (1, "esm")])
+def test_parameters_that_embeddings_do_not_depend_on_do_not_stop_training(
+    number: int, kind: str, results: list[dict[str, Any]]
+) -> None:
+    """DistributedDataParallel would wait for their gradients, and end with an error."""
+    first, second = (process["steps"][number] for process in results)
+    assert first["losses"] == pytest.approx(second["losses"]) and len(first["losses"]) == 2
+    for ours, theirs in zip(first["gradients"], second["gradients"], strict=True):
+        assert all(torch.equal(gradient, theirs[name]) for name, gradient in ours.items())
+        assert any(gradient.any() for gradient in ours.values())
+        assert not any("global" in name or "contact" in name for name in ours)
