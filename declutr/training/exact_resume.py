@@ -12,7 +12,7 @@ from allennlp.training.callbacks import ShouldValidateCallback
 
 from declutr.archives import BEST_WEIGHTS
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.system.distributed import process_rank
+from declutr.system.distributed import process_rank, world_size
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.checkpointer import write_best_weights
 from declutr.training.epoch_figures import EpochFigures
@@ -50,6 +50,7 @@ class ExactResume(TrainerCallback):
         self._trained = False
         self._on_cpu = False
         self._other_kernels: str | None = None  # why the kernels of the run cannot be used
+        self._step_size: dict[str, int] = {}  # what makes up a step of all processes together
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         super().on_start(trainer, *args, **kwargs)
@@ -63,6 +64,15 @@ class ExactResume(TrainerCallback):
         epoch = trainer._start_after_epochs_completed
         step = trainer._start_after_batches_in_epoch_completed
         if isinstance(trainer.data_loader, DeCLUTRDataLoader):
+            self._step_size = _step_size(trainer, trainer.data_loader)
+            before = (self._saved or {}).get("step_size") or self._step_size
+            if step and before != self._step_size:
+                logger.warning(
+                    f"This epoch began with steps of {_in_words(before)}, and goes on after {step} "
+                    f"of them with steps of {_in_words(self._step_size)}: it leaves out some "
+                    "documents, or reads some twice. Set data_loader.batch_size (max_tokens) so "
+                    "that all processes together take as much as before."
+                )
             trainer.data_loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
             # It counts how often it was read, which happens once an epoch, but not in skipped
@@ -122,7 +132,8 @@ class ExactResume(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         figures = {} if self._figures is None else self._figures.state_dict()
-        return {"seed": self._seed, "kernels": CHOICES.record(), **figures}
+        size = {"step_size": self._step_size} if self._step_size else {}
+        return {"seed": self._seed, "kernels": CHOICES.record(), **size, **figures}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
@@ -132,6 +143,17 @@ class ExactResume(TrainerCallback):
             )
         self._saved = state_dict
         self._other_kernels = CHOICES.resume(state_dict.get("kernels"))
+
+
+def _step_size(trainer: GradientDescentTrainer, loader: DeCLUTRDataLoader) -> dict[str, int]:
+    """Return how many documents, or tokens, all processes together take in a step."""
+    times = trainer._num_gradient_accumulation_steps * world_size()
+    sizes = {"documents": loader.batch_size, "tokens": loader.max_tokens}
+    return {what: size * times for what, size in sizes.items() if size is not None}
+
+
+def _in_words(step_size: dict[str, int]) -> str:
+    return " and ".join(f"{size} {what}" for what, size in step_size.items())
 
 
 def settle_kernels(trainer: GradientDescentTrainer) -> None:

@@ -116,6 +116,21 @@ def test_another_seed_warns(resume: Callable, caplog: pytest.LogCaptureFixture) 
     assert "begun with seed 7 and goes on with 8" in caplog.text
 
 
+def test_steps_of_another_size_warn_within_an_epoch(
+    resume: Callable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With three processes in place of one, the same number of batches are other documents."""
+    told = "began with steps of 10 documents, and goes on after 1 of them with steps of 30"
+    for processes in (1, 3):
+        place = f"{ExactResume.__module__}.world_size"
+        monkeypatch.setattr(place, lambda processes=processes: processes)
+        trainer = resume(0, 1)
+        trainer._maybe_restore_checkpoint()
+        callback = next(one for one in trainer._callbacks if isinstance(one, ExactResume))
+        callback.on_start(trainer)
+        assert (told in caplog.text) is (processes == 3)
+
+
 def test_a_resumed_run_uses_the_same_kernels_or_warns(
     straight: tuple, make_trainer: Callable, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
