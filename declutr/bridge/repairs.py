@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+# Of a later room, and imported where they are needed.
+BEGUN_PROCESSES = "declutr.system.begun_processes"
 HOST_MEMORY = "declutr.system.host_memory"
 _LARGEST_PINNED = 1 << 26  # bytes; a limit, because torch does not free page-locked memory
 
@@ -231,6 +233,24 @@ def spawned_training(module: ModuleType) -> bool:
     """
     train_worker.__wrapped__ = module._train_worker  # type: ignore[attr-defined]
     module._train_worker = train_worker  # type: ignore[attr-defined]
+    return True
+
+
+def ended_training(module: ModuleType) -> bool:
+    """Let the processes of a distributed training end where the process that began them is stopped.
+
+    Ctrl-C in a terminal tells all of them. But a signal to the first process alone, as `kill`, a
+    job scheduler and notebooks send it, AllenNLP's processes knew nothing of: they trained on to
+    the end, without an archive, and the first process waited for them. In a notebook, the same run
+    that was begun again wrote to the same folder beside them. Can be removed when `train_model`
+    ends its processes.
+    """
+
+    @replaces(module)
+    def train_model(original: Any, *args: Any, **kwargs: Any) -> Any:
+        with importlib.import_module(BEGUN_PROCESSES).ended_on_errors():
+            return original(*args, **kwargs)
+
     return True
 
 

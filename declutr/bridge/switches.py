@@ -30,7 +30,6 @@ from declutr.bridge import (
     resumption,
     saliency,
     schedules,
-    stopped_processes,
     tokenization,
     transformer_cache,
     undecayed,
@@ -96,7 +95,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.predict": (untrusted.trust_in_archives,),
     "allennlp.commands.train": (
         repairs.spawned_training,
-        stopped_processes.ended_with_the_run,
+        repairs.ended_training,
         evaluation.whole_test,
         evaluation.whole_validation,
     ),

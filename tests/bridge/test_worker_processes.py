@@ -1,11 +1,14 @@
 """Spawned processes import the bridge even if they start without site-packages and the .pth."""
 
 import io
+import multiprocessing
 import os
 import pickle
 import pickletools
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +65,7 @@ def bare_python(script: str, tmp_path: Path) -> subprocess.CompletedProcess:
 
 SCRIPT = """
 import sys
+import time
 import declutr
 
 def main():
@@ -103,3 +107,18 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
     assert result.returncode == 0, result.stderr
     assert (workers / "model.tar.gz").exists()
     assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
+
+
+def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: Any) -> None:
+    module = bare("allennlp.commands.train")
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+
+    def stopped(*args: Any, **kwargs: Any) -> None:
+        process.start()
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr(module, "train_model", stopped)
+    assert repairs.ended_training(module)
+    with pytest.raises(RuntimeError, match="stopped"):
+        module.train_model({})
+    assert process.exitcode == -signal.SIGTERM

@@ -1,16 +1,14 @@
-"""The processes of a distributed training end with the one that has begun them."""
+"""Tests of processes that end with the work that has begun them."""
 
 import multiprocessing
 import signal
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
-from declutr.bridge import stopped_processes
+from declutr.system import begun_processes
 
 pytestmark = pytest.mark.slow
 
@@ -38,23 +36,17 @@ def sleeping(seconds: float, daemon: bool = False) -> BaseProcess:
 
 
 def stopped_by(error: BaseException, seconds: list[float], begun: list[BaseProcess]) -> None:
-    """Train in processes that sleep so long, until the error stops the one that waits for them."""
-
-    def train_model(settings: Any) -> None:
+    """Begin processes that sleep so long, and be stopped by the error while they do."""
+    with pytest.raises(type(error)), begun_processes.ended_on_errors():
         begun.extend(map(sleeping, seconds))
         raise error
-
-    module: Any = SimpleNamespace(train_model=train_model)
-    assert stopped_processes.ended_with_the_run(module)
-    with pytest.raises(type(error)):
-        module.train_model({})
 
 
 @pytest.mark.parametrize("error", [Terminated(), KeyboardInterrupt()])
 def test_they_end_where_the_first_process_alone_is_stopped(
     error: BaseException, processes: list[BaseProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopped_processes, "_PATIENCE", 0.1)
+    monkeypatch.setattr(begun_processes, "_PATIENCE", 0.1)
     others = [sleeping(60), sleeping(60, daemon=True)]  # of the caller, and of a data loader
     stopped_by(error, [60, 60], processes)
     assert [one.exitcode for one in processes] == [-signal.SIGTERM] * 2
@@ -66,10 +58,3 @@ def test_after_ctrl_c_in_a_terminal_they_are_waited_for(processes: list[BaseProc
     """One has ended, so that all were told; the other one writes an archive."""
     stopped_by(KeyboardInterrupt(), [0, 0.5], processes)
     assert [one.exitcode for one in processes] == [0, 0]
-
-
-def test_allennlps_command_ends_its_processes(bare: Any) -> None:
-    module: ModuleType = bare("allennlp.commands.train")
-    plain = module.train_model
-    assert stopped_processes.ended_with_the_run(module)
-    assert module.train_model.__wrapped__ is plain
