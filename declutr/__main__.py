@@ -33,14 +33,15 @@ LEFT_OUT = (
 
 def main() -> None:
     """Run a command of this package, or the AllenNLP command line with this package registered."""
+    from declutr.commands.output import escape_other_characters
+
+    escape_other_characters()
     arguments = sys.argv[1:]
     if arguments[:1] and arguments[0] in COMMANDS:
         module, _, function = COMMANDS[arguments[0]][0].partition(":")
         sys.exit(getattr(importlib.import_module(module), function)(arguments[1:]))
     if arguments in ([], ["-h"], ["--help"]):
-        from declutr.commands.overview import overview
-
-        print(overview(COMMANDS))
+        _print_overview()
     elif arguments == ["--version"]:
         _print_versions()
     elif os.environ.get(PLUGIN_SWITCH) != "0" and _run_alone(arguments):
@@ -51,6 +52,17 @@ def main() -> None:
         sys.exit(LEFT_OUT)
     else:
         _run_allennlp(() if arguments[0] in OF_RECIPES else ("allennlp.commands.",))
+
+
+def _print_overview() -> None:
+    from declutr.commands.output import reader_has_gone
+    from declutr.commands.overview import overview
+
+    try:
+        print(overview(COMMANDS), flush=True)
+    except BrokenPipeError:
+        if not reader_has_gone():
+            raise
 
 
 def _print_versions() -> None:

@@ -78,7 +78,7 @@ Read what was written, whatever its format, with memory for what you take:
         about = "scale embeddings to length 1 (default: as the model says)"
         add("--normalize", action=argparse.BooleanOptionalAction, help=about)
         add("--truncate-dim", type=int, metavar="D", help="keep the first D numbers")
-        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, …")
+        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
         add("--prompt-name", metavar="NAME", help="of a prompt of the model (default: its default)")
         add("--prompt", metavar="TEXT", help="the prompt itself: it stands before every text")
         add("--no-whitening", action="store_true", help="leave out a whitening that is stored")
@@ -91,7 +91,7 @@ Read what was written, whatever its format, with memory for what you take:
         dtypes = ("auto", "float32", "bfloat16", "int8")
         about = "to compute in (default auto: bfloat16 where the device computes in it)"
         add("--dtype", choices=dtypes, default="auto", help=about)
-        about = "cpu, cuda:0, …; several share the work (default: a GPU if there is one)"
+        about = "cpu, cuda:0, ...; several share the work (default: a GPU if there is one)"
         add("--device", nargs="+", metavar="DEVICE", help=about)
         add("--batch-tokens", type=int, metavar="N", help="tokens a batch")
         add("--revision", help="branch, tag or commit, for a name on the hub")

@@ -14,10 +14,12 @@ from collections.abc import Callable
 
 from declutr.bridge.configurations import TOLD, TRACEBACK
 from declutr.bridge.untrusted import is_set
+from declutr.commands.output import reader_has_gone
 from declutr.system import is_sigterm
 
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 _TERMINATED = 143  # and for SIGTERM
+_UNREAD = 141  # and for SIGPIPE
 
 
 class CommandError(Exception):
@@ -37,6 +39,8 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
     def run_and_tell(args: argparse.Namespace) -> None:
         try:
             run(args)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what fails at the end of the process has no message
         except (Exception, KeyboardInterrupt) as error:
             tell(parser, error)
             raise
@@ -51,8 +55,9 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
 
     An error in arguments, files or a model is printed to standard error after the name of the
     command, and the process ends with status 2. Any other error is a bug and keeps its traceback.
-    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it. Ctrl-C and SIGTERM end
-    the process without a message, with the statuses 130 and 143.
+    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it. Ctrl-C, SIGTERM and a
+    pipe that is read no more (`| head`) end the process without a message, with the statuses 130,
+    143 and 141.
 
     # Parameters
 
@@ -65,6 +70,8 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
         parser.exit(_INTERRUPTED)
     elif is_sigterm(error):
         parser.exit(_TERMINATED)
+    elif isinstance(error, BrokenPipeError) and reader_has_gone():
+        parser.exit(_UNREAD)
     elif is_of_user(error):
         print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)
         raise _exit(error) from error

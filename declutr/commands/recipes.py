@@ -6,12 +6,11 @@ It runs before AllenNLP and torch are imported, and where they are not installed
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 from pathlib import Path
 
 from declutr.commands.errors import set_command
+from declutr.commands.output import reader_has_gone
 from declutr.recipes import recipe_path
 from declutr.recipes.copies import copy_recipe
 from declutr.recipes.purposes import as_json, as_markdown, as_text
@@ -76,7 +75,8 @@ def _print(text: str) -> None:
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not reader_has_gone():
+            raise
 
 
 def _path(args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from declutr.commands.command import Command, require_at_least_1, told_to_user
+from declutr.commands.output import prints_unicode
 from declutr.inference import is_archive
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -107,16 +108,15 @@ def _queries() -> Iterator[str]:
 def _answer(index: SearchIndex, query: str, args: argparse.Namespace) -> None:
     hits = index.search(query, args.k)
     if args.json:
-        answer = json.dumps({"query": query, "hits": _as_json(hits)}, ensure_ascii=False)
+        found = {"query": query, "hits": _as_json(hits)}
+        answer = json.dumps(found, ensure_ascii=not prints_unicode())
         print(answer.translate(_OTHER_LINE_ENDS), flush=True)
         return
     width = args.width or shutil.get_terminal_size((100, 24)).columns
     if args.query is None and not sys.stdin.isatty():
         print(clipped(f"{_PROMPT}{query}", width))
-    print("\n".join(table(hits, width)) or "No line of the index can be found.")
-    if args.query is None:
-        print()
-    sys.stdout.flush()
+    answer = "\n".join(table(hits, width)) or "No line of the index can be found."
+    print(answer, end="\n" if args.query else "\n\n", flush=True)
 
 
 def _as_json(hits: list[Hit]) -> list[dict]:
