@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from allennlp.common import Params
+from allennlp.common.params import parse_overrides
 from allennlp.models import Model
 
 from declutr.bridge.names import own_first
@@ -22,6 +23,7 @@ from declutr.runs.process_state import (
 )
 from declutr.runs.recipe_parameters import recipe_parameters
 from declutr.runs.run_folder import RunFolder, TrainingError
+from declutr.runs.training_texts import as_path
 
 _running = threading.Lock()
 
@@ -94,6 +96,7 @@ def train(
     run = RunFolder(Path(output).expanduser().absolute())
     run.require(resume, force)
     params = recipe_parameters(recipe, model, keys, overrides)
+    _require_given_once(data, validation, keys, overrides)
     _require_encoder(params, recipe)
     if not _running.acquire(blocking=False):
         raise TrainingError("A training runs in this process already, in another thread.")
@@ -106,6 +109,21 @@ def train(
             return Encoder(os.path.expanduser(output))
     finally:
         _running.release()
+
+
+def _require_given_once(
+    data: Any, validation: Any, keys: Mapping[str, Any], overrides: Mapping[str, Any] | str | None
+) -> None:
+    """Raise `TrainingError` if data are given as an argument and, otherwise, as a key."""
+    changes = parse_overrides(overrides) if isinstance(overrides, str) else overrides or {}
+    for name, given in (("train", data), ("validation", validation)):
+        key = f"{name}_data_path"
+        named = keys.get(key, changes.get(key))
+        if given is not None and named is not None and named != as_path(given):
+            argument = "data" if name == "train" else name
+            raise TrainingError(
+                f"Got {argument}, and {key}={named!r} as well: which of them? Leave one out."
+            )
 
 
 def _require_encoder(params: Params, recipe: str | os.PathLike) -> None:

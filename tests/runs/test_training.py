@@ -232,6 +232,22 @@ def test_a_run_does_not_go_on_with_other_files(
         train(file, checkpoint, run)
 
 
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"train_data_path": "others.txt"}, "train_data_path"),
+        ({"overrides": {"train_data_path": "others.txt"}}, "train_data_path"),
+        ({"overrides": '{"train_data_path": "others.txt"}'}, "train_data_path"),
+        ({"validation": 0.5, "validation_data_path": "others.txt"}, "validation_data_path"),
+    ],
+)
+def test_data_that_are_given_twice(given: Any, key: str, checkpoint: Path, tmp_path: Path) -> None:
+    """One of them was trained on without a word."""
+    with pytest.raises(TrainingError, match=f"Got .*, and {key}='others.txt' as well"):
+        train(["a text", "another"], checkpoint, tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_recipe_that_trains_no_encoder(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="a model of type 'reclaim', which is no sentence"):
         declutr.train("sst.tsv", model=checkpoint, recipe="reclaim", output=tmp_path)
