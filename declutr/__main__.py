@@ -46,6 +46,9 @@ def main() -> None:
         _print_versions()
     elif os.environ.get(PLUGIN_SWITCH) != "0" and _run_alone(arguments):
         return
+    elif told := _unknown(arguments[0]):
+        print(told, file=sys.stderr)
+        sys.exit(2)
     elif importlib.util.find_spec("allennlp") is None:
         sys.exit(NEEDS_ALLENNLP)
     elif os.environ.get(PLUGIN_SWITCH) == "0":
@@ -63,6 +66,18 @@ def _print_overview() -> None:
     except BrokenPipeError:
         if not reader_has_gone():
             raise
+
+
+def _unknown(name: str) -> str | None:
+    """Return what to say of a word that is no command; `None` for one that may be a command."""
+    from declutr.commands.overview import OF_ALLENNLP, OF_MODELS, other_plugins
+    from declutr.system.nearest import did_you_mean
+
+    known = [*COMMANDS, *OF_MODELS, *OF_ALLENNLP]
+    if name.startswith("-") or short(name) in known or other_plugins():
+        return None  # AllenNLP knows the commands of plugins
+    meant = did_you_mean(name, known)
+    return f"declutr: There is no command {name!r}.{meant} `declutr --help` lists them."
 
 
 def _print_versions() -> None:

@@ -13,7 +13,7 @@ from allennlp.commands.subcommand import Subcommand
 
 import declutr
 import declutr.plugin
-from declutr.__main__ import COMMANDS
+from declutr.__main__ import COMMANDS, _unknown, main
 from declutr.commands import overview as module
 from declutr.commands.overview import OF_ALLENNLP, OF_MODELS, overview
 from declutr.components import COMPONENTS
@@ -91,3 +91,27 @@ def test_help_and_version_need_no_library(arguments: str, tmp_path: Path) -> Non
     )
     assert done.stdout.startswith("declutr 2." if arguments == "--version" else "usage: declutr")
     assert done.stdout.endswith("imported: []\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("docter", "There is no command 'docter'. Did you mean 'doctor'? `declutr --help` lists"),
+        ("serch", "There is no command 'serch'. Did you mean 'search'?"),
+        ("xyz", "There is no command 'xyz'. `declutr --help` lists them."),
+    ],
+)
+def test_a_word_that_is_no_command(
+    word: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """AllenNLP would list its own commands alone, and ours with the prefix as well."""
+    monkeypatch.setattr(sys, "argv", ["declutr", word])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"declutr: {said}")
+
+
+def test_commands_of_plugins_are_left_to_allennlp(tmp_path: Path) -> None:
+    assert _unknown("brew-tea") and not _unknown("declutr-embed") and not _unknown("predict")
+    (tmp_path / ".allennlp_plugins").write_text("declutr_test_plugin\n")
+    assert _unknown("brew-tea") is None
