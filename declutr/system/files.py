@@ -5,9 +5,11 @@ checksum (XXH3, against damage, not forgery) for each MiB, so that a part of a l
 verified without reading all of it.
 """
 
+import errno
 import json
 import os
 import pickle
+import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +28,7 @@ BLOCK = 1 << 20
 """The number of bytes that share a checksum."""
 
 _SEEKING = threading.Lock()
+_CUT_OFF = re.compile(r"\d+ requested and \d+ written")
 _DIGITS = 16  # of a checksum in hexadecimal
 _DIRECTORY = 0x10  # the attribute that marks a folder in a zip archive
 _EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -82,6 +85,12 @@ def write_whole(
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        # numpy says of a full disk "1280000 requested and 50144 written" and nothing else.
+        number = errno.ENOSPC if _CUT_OFF.fullmatch(str(error)) else error.errno
+        if number != errno.ENOSPC or error.filename is not None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
     _sync_folder(path.parent)

@@ -20,6 +20,7 @@ from declutr.system.files import (
     file_checksums,
     json_checksum,
     use_umask,
+    write_whole,
 )
 
 
@@ -222,3 +223,27 @@ def test_permissions_follow_the_umask(tmp_path: Path, umask: int) -> None:
     assert mode(tmp_path / "closed") == mode(tmp_path / "plain") == 0o777 & ~umask
     assert mode(tmp_path / "closed/file") == mode(tmp_path / "plain/file") == 0o666 & ~umask
     assert os.umask(umask) == umask  # as it was
+
+
+@pytest.mark.parametrize("said", [(28, "No space left on device"), ("99 requested and 9 written",)])
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, said: Any) -> None:
+    """numpy says how many numbers it wrote, and neither why nor where."""
+
+    def write(file: Any) -> None:
+        raise OSError(*said)
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_whole(tmp_path / "numbers.npy", write)
+    assert caught.value.filename == str(tmp_path / "numbers.npy")
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_of_what_is_read_stay_as_they_are(tmp_path: Path) -> None:
+    error = DamagedFile("'other' is damaged.")
+
+    def write(file: Any) -> None:
+        raise error
+
+    with pytest.raises(DamagedFile) as caught:
+        write_whole(tmp_path / "numbers.npy", write)
+    assert caught.value is error
