@@ -141,7 +141,13 @@ class SearchIndex:
         if k < 1:
             raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
         texts = [self._named_files.texts(query)]
-        return self.nearest(np.asarray(self.encode_queries(texts))[0], k)
+        vector = np.asarray(self.encode_queries(texts))[0]
+        if not vector.any():
+            logger.warning(
+                f"The embedding of {query!r} is 0, as the model knows nothing in it: all lines are "
+                "equally far, and come in their order."
+            )
+        return self.nearest(vector, k)
 
     def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
         """Return the k lines whose embeddings have the highest cosines with a given vector.

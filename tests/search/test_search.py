@@ -6,6 +6,7 @@ import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -396,3 +397,13 @@ def test_the_path_of_the_model_may_be_invalid_utf8(tmp_path: Path) -> None:
     )  # fmt: skip
     wanted.save(tmp_path)
     assert IndexDescription.load(tmp_path) == wanted
+
+
+def test_a_query_of_which_the_model_knows_nothing(tmp_path: Path, caplog: Any) -> None:
+    """A static encoder has the vector 0 for it, and any lines would be as good."""
+    index = built(tmp_path, "numpy")
+    index.search("w1", 2)
+    assert not caplog.text
+    index.encode_queries = lambda texts: np.zeros((len(texts), 16), np.float32)  # type: ignore[method-assign]
+    assert [hit.score for hit in index.search("where?", 2)] == [0, 0]
+    assert "The embedding of 'where?' is 0, as the model knows nothing in it" in caplog.text
