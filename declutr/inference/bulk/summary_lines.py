@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
         return lines
     lines.append("To read them:")
     if format == "npy":
-        pattern = str(folder / "embeddings-*.npy")
+        pattern = str(Path(glob.escape(str(folder)), "embeddings-*.npy"))
         lines += [
             "  import glob, numpy as np",
             "  embeddings = np.concatenate([np.load(file) for file in sorted(glob.glob("

@@ -1,6 +1,10 @@
 """Tests of the summary that is printed at the end of a run."""
 
+import textwrap
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from declutr.inference.bulk import Summary
 from declutr.inference.bulk.manifest import Counts
@@ -19,3 +23,14 @@ def test_the_summary_of_a_resumed_run(tmp_path: Path) -> None:
         "  1 without a finite embedding (NaN)",
         "  600,000 embedded in 300.0 s (2,000 a second), 400,000 were there",
     ]
+
+
+def test_the_lines_that_read_the_embeddings_do(tmp_path: Path) -> None:
+    """Also in a folder whose name would be a pattern."""
+    folder = tmp_path / "run[1] of 'mine'"
+    folder.mkdir()
+    np.save(folder / "embeddings-00000.npy", np.ones((2, 3)))
+    printed = summary_lines(Summary(folder, 2, 1, Counts(), 2, 1.0), "npy", "float32")
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent("\n".join(printed[printed.index("To read them:") + 1 :])), names)
+    assert names["embeddings"].shape == (2, 3)
