@@ -65,6 +65,7 @@ EXPECTED = (
     "one, or a folder written by `declutr export`."
 )
 _GZIP = b"\x1f\x8b"
+_OF_SPECS = ("archive", "hf", "st")  # what `declutr evaluate-embeddings` puts before a place
 
 
 class UnsafeArchive(ValueError):
@@ -137,7 +138,9 @@ def require_model(place: Path, name: str = "") -> None:
     """
     name = name or str(place)
     if not place.exists():
-        raise NoModel(f"No model at '{name}'. {EXPECTED}")
+        kind, _, rest = name.partition(":")
+        named = f" Leave out '{kind}:', which is for evaluations." if kind in _OF_SPECS else ""
+        raise NoModel(f"No model at '{name}'. {EXPECTED}{named if rest else ''}")
     if place.is_file():
         if not named_as_archive(place) and not is_gzip(place):
             raise NoModel(f"'{name}' is not an archive. {EXPECTED}")

@@ -74,3 +74,9 @@ def test_a_deeply_nested_configuration_is_refused(tmp_path: Path) -> None:
     for check in (kind_of, is_transformer):
         with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):
             check(place)
+
+
+@pytest.mark.parametrize("kind", ["hf", "st", "archive"])
+def test_the_forms_of_evaluations_are_no_places(kind: str) -> None:
+    with pytest.raises(NoModel, match=f"Leave out '{kind}:', which is for evaluations"):
+        require_model(Path(f"{kind}:roberta-base"))
