@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from declutr.commands.command import Command
+from declutr.commands.command import Command, require_at_least_1
 from declutr.commands.errors import CommandError
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -50,6 +50,9 @@ class SampleSpans(Command):
         from declutr.data.span_reader import DeCLUTRDatasetReader
         from declutr.runs.first_tables import use_first_table
 
+        require_at_least_1(args, "--documents", "--width")
+        if args.epoch < 0:
+            raise CommandError(f"Expected an --epoch of 0 or more, got {args.epoch}.")
         try:
             params = Params.from_file(args.param_path, args.overrides)
         except RuntimeError as error:  # raised by Jsonnet

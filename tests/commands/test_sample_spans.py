@@ -157,6 +157,18 @@ class TestLines:
 
 
 class TestErrors:
+    @pytest.mark.parametrize(
+        ("option", "value", "message"),
+        [
+            ("--width", "0", "Expected a --width of at least 1, got 0"),
+            ("--documents", "-1", "Expected a --documents of at least 1, got -1"),
+            ("--epoch", "-1", "Expected an --epoch of 0 or more, got -1"),
+        ],
+    )
+    def test_numbers_out_of_range_are_refused(self, run, option, value, message):
+        with pytest.raises(ConfigurationError, match=message):
+            run(option, value)
+
     def test_a_recipe_without_documents_is_refused(self, command, monkeypatch, checkpoint):
         monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
         with pytest.raises(ConfigurationError, match=r"no train_data_path. Name a file with --d"):
