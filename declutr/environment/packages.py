@@ -104,7 +104,9 @@ def bridge(answer: Answer) -> Iterator[Finding]:
         said += f", {len(idle)} are not needed here ({', '.join(idle)})"
     yield Finding(BRIDGE, "switches", OK, said, details=answer.value)
     for failure in failed:
-        cure = "use a release of torch or transformers that declutr was tested with (README)"
+        cure = (
+            "use a release of torch or transformers that declutr was tested with (constraints.txt)"
+        )
         yield Finding(BRIDGE, "switch", ERROR, first_line(failure), cure)
     if not any(Path(folder, _PTH).exists() for folder in _site_folders()):
         said = f"{_PTH} is in no folder of packages: only `declutr` has the bridge"
