@@ -213,7 +213,10 @@ def _has_failed(error: Exception) -> bool:
 
 
 def _of_schedule(config: dict[str, Any]) -> list[Finding]:
-    """Return what is wrong if the schedule looks at validation data, and there are none."""
+    """Return what is wrong with the number of epochs, and with a schedule by validation data."""
+    epochs = (config.get("trainer") or {}).get("num_epochs", 20)
+    if isinstance(epochs, int) and epochs < 1:
+        return [Finding("trainer.num_epochs", f"Expected 1 epoch or more, got {epochs}.")]
     name = ((config.get("trainer") or {}).get("learning_rate_scheduler") or {}).get("type")
     if config.get("validation_data_path") or name not in LearningRateScheduler.list_available():
         return []

@@ -169,6 +169,14 @@ def test_a_batch_without_negatives_is_told(data: RecipeData, tmp_path: Path) -> 
     assert any("needs 2 for negatives" in one for one in report.warnings)
 
 
+def test_training_without_an_epoch_is_told(data: RecipeData, tmp_path: Path) -> None:
+    """The schedule of the recipe would divide by the number of steps."""
+    report = checked("declutr", data, tmp_path, **{"trainer.num_epochs": 0})
+    (finding,) = report.findings
+    assert str(finding.path) == "trainer.num_epochs"
+    assert finding.message == "Expected 1 epoch or more, got 0."
+
+
 def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match="There is no recipe 'declutrr'"):
         check_recipe("declutrr")
