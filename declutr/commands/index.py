@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,4 +151,4 @@ def _told(summary: IndexSummary, args: argparse.Namespace) -> Iterator[str]:
         )
     else:
         yield f"Search with {about.backend} is exact."
-    yield f'Ask it: declutr search {args.output} "a question"'
+    yield f'Ask it: declutr search {shlex.quote(args.output)} "a question"'
