@@ -32,7 +32,7 @@ _STORE = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"[0-9a-f]{32}\.partial(-.*)?")
 _TABLE = re.compile(r"[0-9a-f]{32}(-\d+)?")
 _TEMPORARY = re.compile(r"(digests|kernels)\.json(\.\d+)?\.tmp")
-_LOCK = re.compile(r"([0-9a-f]{32}(-\d+)?|digests(-[0-9a-f]{16})?|kernels\.json)\.lock")
+_LOCK = re.compile(r"((run-)?[0-9a-f]{32}(-\d+)?|digests(-[0-9a-f]{16})?|kernels\.json)\.lock")
 _REMOVED = ".pruned"  # the suffix of a folder whose removal was begun
 _TABLES = {"word-vectors": "word-vectors", STATIC_TABLES: "static-table"}
 """The folders of tables in the cache, and the kinds of their entries."""

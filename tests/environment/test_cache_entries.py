@@ -220,3 +220,12 @@ def test_a_pipe_in_the_cache_is_not_of_ours(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (entry,) = entries(tmp_path)
     assert entry.kind is None
+
+
+def test_locks_of_runs_are_ours(tmp_path: Path) -> None:
+    """They were listed as those of another program, and stayed for ever."""
+    lock = tmp_path / f"run-{'0' * 32}.lock"
+    lock.touch()
+    assert entries(tmp_path) == []
+    remove_free_locks(tmp_path)
+    assert not lock.exists()
