@@ -7,6 +7,7 @@ depends on a release, and returns whether it changed anything.
 import functools
 import importlib
 import inspect
+import multiprocessing
 import os
 import pkgutil
 import secrets
@@ -248,8 +249,13 @@ def ended_training(module: ModuleType) -> bool:
 
     @replaces(module)
     def train_model(original: Any, *args: Any, **kwargs: Any) -> Any:
-        with importlib.import_module(BEGUN_PROCESSES).ended_on_errors():
+        before = set(multiprocessing.active_children())
+        try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            if begun := set(multiprocessing.active_children()) - before:
+                importlib.import_module(BEGUN_PROCESSES).end_processes(begun, error)
+            raise
 
     return True
 

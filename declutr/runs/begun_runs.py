@@ -10,11 +10,8 @@ from allennlp.common import Params
 
 from declutr.bridge.additions import differences
 from declutr.bridge.own_names import as_before, spelt
-from declutr.corpus import SourceError
-from declutr.corpus.documents import source_files
-from declutr.corpus.file_digests import file_digests
+from declutr.corpus.source_digests import source_digests
 from declutr.runs.training_texts import NAMES
-from declutr.system.cache_folder import default_cache_dir
 from declutr.system.files import json_object
 
 CONFIG = "config.json"
@@ -68,7 +65,6 @@ def data_digests(config: Mapping[str, Any], folder: Path) -> dict[str, list[str]
     Left out are texts that are kept in the folder of the run, URLs, and what cannot be read: the
     encoder of a finished run is opened without its data.
     """
-    cache = default_cache_dir()
     found = {}
     for key in PATHS:
         path = config.get(key)
@@ -76,13 +72,9 @@ def data_digests(config: Mapping[str, Any], folder: Path) -> dict[str, list[str]
         own = (Path(place).is_relative_to(folder / TEXTS) for place in places)
         if not places or any(own) or any("://" in place for place in places):
             continue
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            files = source_files(places)
-            digests = file_digests(files, cache)
-        except (SourceError, OSError):
-            continue
-        found[key] = [digests[file][0] for file in files]
+        digests = source_digests(places)
+        if digests is not None:
+            found[key] = digests
     return found
 
 

@@ -1,44 +1,34 @@
 """Processes that end with the work that has begun them."""
 
-import multiprocessing
 import multiprocessing.connection
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from multiprocessing.process import BaseProcess
 
 _PATIENCE = 3.0  # seconds for processes that were told by Ctrl-C themselves
 
 
-@contextmanager
-def ended_on_errors() -> Iterator[None]:
-    """End the processes that are begun within this context if it is left by an error or a signal.
+def end_processes(processes: Collection[BaseProcess], error: BaseException) -> None:
+    """End processes whose work is ended by an error or a signal in the process that began it.
 
-    Daemons, which end with this process, are left alone.
+    After Ctrl-C they are waited for if one has ended by itself: in a terminal all were told, and
+    the first one may be archiving the best weights.
+
+    # Parameters
+
+    processes : daemons among them, which end with this process, are left alone.
+    error : what ends the work, a `KeyboardInterrupt` after Ctrl-C.
     """
-    before = set(multiprocessing.active_children())
+    begun = [one for one in processes if not one.daemon]
+    told = False
+    if begun and isinstance(error, KeyboardInterrupt):
+        told = bool(multiprocessing.connection.wait([one.sentinel for one in begun], _PATIENCE))
     try:
-        yield
-    except BaseException as error:
-        begun = set(multiprocessing.active_children()) - before
-        _end([one for one in begun if not one.daemon], isinstance(error, KeyboardInterrupt))
-        raise
-
-
-def _end(processes: list[BaseProcess], perhaps_told: bool) -> None:
-    """End processes, but wait for them where one has ended by itself: all were told to then.
-
-    After Ctrl-C in a terminal, the first one may be archiving the best weights.
-    """
-    if perhaps_told and processes:
-        ended = multiprocessing.connection.wait([one.sentinel for one in processes], _PATIENCE)
-        perhaps_told = bool(ended)
-    try:
-        for one in processes:
-            if not perhaps_told:
+        for one in begun:
+            if not told:
                 one.terminate()
-        for one in processes:
+        for one in begun:
             one.join()
     except KeyboardInterrupt:  # once more: nobody waits for an archive
-        for one in processes:
+        for one in begun:
             one.kill()
         raise

@@ -1,6 +1,5 @@
 """The TrainerCallback "exact_resume", which makes a resumed run equal to an uninterrupted one."""
 
-import hashlib
 import json
 import logging
 import os
@@ -12,16 +11,13 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks import ShouldValidateCallback
 
 from declutr.archives import BEST_WEIGHTS
-from declutr.corpus import SourceError
-from declutr.corpus.documents import source_files
-from declutr.corpus.file_digests import file_digests
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.system.cache_folder import default_cache_dir
-from declutr.system.distributed import process_rank, world_size
+from declutr.system.distributed import process_rank
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.checkpointer import write_best_weights
 from declutr.training.epoch_figures import EpochFigures
 from declutr.training.model_in_training import averaged_weights
+from declutr.training.resumed_data import data_of_steps, tell_other_data
 from declutr.transformer.training_products import settle_products
 
 logger = logging.getLogger(__name__)
@@ -36,8 +32,8 @@ class ExactResume(TrainerCallback):
     `--recover`, the data loader skips the batches that were trained on without reading them, and
     the figures of the epoch continue from the checkpoint: losses, the running means of the model,
     and the states of its AllenNLP metrics. On a CPU, the run continues with the kernels that it
-    began with (`declutr.system.kernel_choices`), or a warning says that it cannot. Another one says
-    if the files of training data are not those of the checkpoint.
+    began with (`declutr.system.kernel_choices`), or a warning says that it cannot. Others say if
+    the training data are not those of the checkpoint, or steps take more or less of them.
 
     # Parameters
 
@@ -56,8 +52,7 @@ class ExactResume(TrainerCallback):
         self._trained = False
         self._on_cpu = False
         self._other_kernels: str | None = None  # why the kernels of the run cannot be used
-        self._step_size: dict[str, int] = {}  # what makes up a step of all processes together
-        self._data: str | None = None  # a digest of the files of training data
+        self._data: dict[str, Any] = {}  # what steps are made of: `data_of_steps`
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         super().on_start(trainer, *args, **kwargs)
@@ -71,19 +66,10 @@ class ExactResume(TrainerCallback):
         epoch = trainer._start_after_epochs_completed
         step = trainer._start_after_batches_in_epoch_completed
         if isinstance(trainer.data_loader, DeCLUTRDataLoader):
-            self._step_size = _step_size(trainer, trainer.data_loader)
-            before = (self._saved or {}).get("step_size") or self._step_size
-            if step and before != self._step_size:
-                logger.warning(
-                    f"This epoch began with steps of {_in_words(before)}, and goes on after {step} "
-                    f"of them with steps of {_in_words(self._step_size)}: it leaves out some "
-                    "documents, or reads some twice. Set data_loader.batch_size (max_tokens) so "
-                    "that all processes together take as much as before."
-                )
-            trainer.data_loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
-            if trainer._primary:
-                self._data = digest_of(trainer.data_loader)
-                self._tell_other_data(trainer.data_loader.data_path)
+            loader = trainer.data_loader
+            self._data = data_of_steps(trainer, loader)
+            tell_other_data(self._saved or {}, self._data, step, loader.data_path)
+            loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
             # It counts how often it was read, which happens once an epoch, but not in skipped
             # epochs.
@@ -128,16 +114,6 @@ class ExactResume(TrainerCallback):
         except (OSError, ValueError):
             return {}
 
-    def _tell_other_data(self, path: Any) -> None:
-        """Warn if the training data are not those that the checkpoint was trained on."""
-        before = (self._saved or {}).get("data")
-        if None not in (before, self._data) and before != self._data:
-            logger.warning(
-                f"What is in the training data, {path}, has changed since the last checkpoint: the "
-                "run goes on with what is there now, and not as it would have. To train on that "
-                "alone, begin anew."
-            )
-
     def _reseed(self, epoch: int, step: int) -> None:
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
         seed = int(mixed.generate_state(1, np.uint64)[0])
@@ -152,9 +128,7 @@ class ExactResume(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         figures = {} if self._figures is None else self._figures.state_dict()
-        size = {"step_size": self._step_size} if self._step_size else {}
-        data = {} if self._data is None else {"data": self._data}
-        return {"seed": self._seed, "kernels": CHOICES.record(), **size, **data, **figures}
+        return {"seed": self._seed, "kernels": CHOICES.record(), **self._data, **figures}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
@@ -164,29 +138,6 @@ class ExactResume(TrainerCallback):
             )
         self._saved = state_dict
         self._other_kernels = CHOICES.resume(state_dict.get("kernels"))
-
-
-def _step_size(trainer: GradientDescentTrainer, loader: DeCLUTRDataLoader) -> dict[str, int]:
-    """Return how many documents, or tokens, all processes together take in a step."""
-    times = trainer._num_gradient_accumulation_steps * world_size()
-    sizes = {"documents": loader.batch_size, "tokens": loader.max_tokens}
-    return {what: size * times for what, size in sizes.items() if size is not None}
-
-
-def _in_words(step_size: dict[str, int]) -> str:
-    return " and ".join(f"{size} {what}" for what, size in step_size.items())
-
-
-def digest_of(loader: DeCLUTRDataLoader) -> str | None:
-    """Return a digest of what is in the files of a loader; `None` if they cannot be read."""
-    cache = default_cache_dir()
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        files = source_files(loader.data_path)
-        digests = file_digests(files, cache)
-    except (SourceError, OSError):
-        return None
-    return hashlib.sha256(" ".join(digests[file][0] for file in files).encode()).hexdigest()
 
 
 def settle_kernels(trainer: GradientDescentTrainer) -> None:

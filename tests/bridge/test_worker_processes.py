@@ -111,7 +111,9 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
 
 def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: Any) -> None:
     module = bare("allennlp.commands.train")
-    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    context = multiprocessing.get_context("fork")
+    others, process = (context.Process(target=time.sleep, args=(60,)) for _ in range(2))
+    others.start()
 
     def stopped(*args: Any, **kwargs: Any) -> None:
         process.start()
@@ -119,6 +121,9 @@ def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: A
 
     monkeypatch.setattr(module, "train_model", stopped)
     assert repairs.ended_training(module)
-    with pytest.raises(RuntimeError, match="stopped"):
-        module.train_model({})
-    assert process.exitcode == -signal.SIGTERM
+    try:
+        with pytest.raises(RuntimeError, match="stopped"):
+            module.train_model({})
+        assert process.exitcode == -signal.SIGTERM and others.is_alive()
+    finally:
+        others.kill()

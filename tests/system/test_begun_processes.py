@@ -35,26 +35,18 @@ def sleeping(seconds: float, daemon: bool = False) -> BaseProcess:
     return process
 
 
-def stopped_by(error: BaseException, seconds: list[float], begun: list[BaseProcess]) -> None:
-    """Begin processes that sleep so long, and be stopped by the error while they do."""
-    with pytest.raises(type(error)), begun_processes.ended_on_errors():
-        begun.extend(map(sleeping, seconds))
-        raise error
-
-
 @pytest.mark.parametrize("error", [Terminated(), KeyboardInterrupt()])
 def test_they_end_where_the_first_process_alone_is_stopped(
     error: BaseException, processes: list[BaseProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(begun_processes, "_PATIENCE", 0.1)
-    others = [sleeping(60), sleeping(60, daemon=True)]  # of the caller, and of a data loader
-    stopped_by(error, [60, 60], processes)
-    assert [one.exitcode for one in processes] == [-signal.SIGTERM] * 2
-    assert all(one.is_alive() for one in others)
-    processes += others
+    processes += [sleeping(60), sleeping(60), sleeping(60, daemon=True)]  # of a data loader
+    begun_processes.end_processes(processes, error)
+    assert [one.exitcode for one in processes] == [-signal.SIGTERM] * 2 + [None]
 
 
 def test_after_ctrl_c_in_a_terminal_they_are_waited_for(processes: list[BaseProcess]) -> None:
     """One has ended, so that all were told; the other one writes an archive."""
-    stopped_by(KeyboardInterrupt(), [0, 0.5], processes)
+    processes += map(sleeping, [0, 0.5])
+    begun_processes.end_processes(processes, KeyboardInterrupt())
     assert [one.exitcode for one in processes] == [0, 0]

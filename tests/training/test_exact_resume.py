@@ -17,7 +17,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.epoch_figures import EpochFigures
-from declutr.training.exact_resume import ExactResume, _restore_best, digest_of
+from declutr.training.exact_resume import ExactResume, _restore_best
 from tests.resumed_runs import differences
 from tests.training.conftest import EPOCHS
 
@@ -122,7 +122,7 @@ def test_steps_of_another_size_warn_within_an_epoch(
     """With three processes in place of one, the same number of batches are other documents."""
     told = "began with steps of 10 documents, and goes on after 1 of them with steps of 30"
     for processes in (1, 3):
-        place = f"{ExactResume.__module__}.world_size"
+        place = "declutr.training.resumed_data.world_size"
         monkeypatch.setattr(place, lambda processes=processes: processes)
         trainer = resume(0, 1)
         trainer._maybe_restore_checkpoint()
@@ -135,7 +135,7 @@ def test_other_training_data_warn(
     straight: tuple, resume: Callable, corpus_file: Path, tmp_path: Path, caplog: Any
 ) -> None:
     """As many documents in another order: no figure of the run would tell."""
-    with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
+    with caplog.at_level(logging.WARNING, "declutr.training.resumed_data"):
         resume(2, 0).train()
         assert "training data" not in caplog.text
         trainer = resume(2, 0)
@@ -145,17 +145,6 @@ def test_other_training_data_warn(
         trainer.train()
     assert caplog.text.count("has changed since the last checkpoint: the run goes on with") == 1
     assert str(others) in caplog.text
-
-
-def test_a_digest_is_of_what_is_in_the_files(tmp_path: Path) -> None:
-    loader: Any = SimpleNamespace(data_path=str(tmp_path / "docs.txt"))
-    assert digest_of(loader) is None  # not there
-    (tmp_path / "docs.txt").write_text("a\nb\n")
-    first = digest_of(loader)
-    (tmp_path / "moved.txt").write_text("a\nb\n")
-    assert digest_of(SimpleNamespace(data_path=[str(tmp_path / "moved.txt")])) == first is not None  # type: ignore[arg-type]
-    (tmp_path / "docs.txt").write_text("b\na\n")
-    assert digest_of(loader) not in (None, first)
 
 
 def test_a_resumed_run_uses_the_same_kernels_or_warns(
