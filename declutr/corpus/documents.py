@@ -38,6 +38,8 @@ _SET_KEY = (
     """-o '{"dataset_reader.text_key": "..."}')."""
 )
 
+_TOLD: set[str] = set()  # globs of which `_tell_folders` has warned
+
 OnBadRow = Callable[[SourceError], None]
 
 
@@ -74,8 +76,9 @@ def source_files(path: Paths) -> list[Path]:
     elif expanded.exists():
         files = [expanded]
     else:
-        matches = map(Path, glob.glob(str(expanded), recursive=True))
+        matches = [Path(match) for match in glob.glob(str(expanded), recursive=True)]
         files = sorted(file for file in matches if _is_file(file))
+        _tell_folders(text, [place for place in matches if place.is_dir()], files)
     if not files:
         raise SourceError(
             f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
@@ -94,6 +97,26 @@ def _downloaded(url: str) -> Path:
             "install 'declutr[remote]'. Or download the file and give its path."
         ) from error
     return Path(cached_path(url))
+
+
+def _tell_folders(pattern: str, folders: list[Path], files: list[Path]) -> None:
+    """Warn, once, that a glob matches folders whose files it does not match."""
+    within = {folder for file in files for folder in file.parents}
+    left_out = sorted(folder for folder in folders if folder not in within and _has_files(folder))
+    if left_out and pattern not in _TOLD:
+        _TOLD.add(pattern)
+        logger.warning(
+            "'%s' matches folders, such as '%s', and no file in them (%d in all): what is in them "
+            "is left out. To read it as well, use ** in the glob, or name the folder in its place.",
+            *(pattern, left_out[0], len(left_out)),
+        )
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return next(_files_within(folder), None) is not None
+    except SourceError:  # it cannot be read, or has a link that leads nowhere
+        return True
 
 
 def _files_within(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:

@@ -467,6 +467,15 @@ class TestSourceFiles:
         assert source_files(f"{tmp_path}/x*.txt") == [first]
         assert source_files(f"{tmp_path}/**/x?.txt") == [second, first]
 
+    def test_a_glob_tells_of_folders_that_it_passes_over(self, write, tmp_path, caplog):
+        file, _ = write("a.txt", "1"), write("more/b.txt", "2")
+        (tmp_path / "empty").mkdir()
+        assert source_files(f"{tmp_path}/**") == [file, tmp_path / "more" / "b.txt"]
+        assert source_files(f"{tmp_path}/*.txt") == [file] and not caplog.text
+        for _ in range(2):
+            assert source_files(f"{tmp_path}/*") == [file]
+        assert caplog.text.count(f"such as '{tmp_path}/more', and no file in them (1 in all)") == 1
+
     def test_list_keeps_its_order_and_may_repeat(self, write, tmp_path):
         first, second = write("a.txt", "1"), write("f/b.txt", "2")
         assert source_files([second, str(first)]) == [second, first]
