@@ -149,7 +149,7 @@ Read what was written, whatever its format, with memory for what you take:
 
 def _files(inputs: list[str]) -> list[Path | None]:
     """Return the files that the inputs stand for, in order; `None` is standard input."""
-    from declutr.corpus.documents import source_files
+    from declutr.corpus.source_files import source_files
 
     if inputs.count(command.STDIN) > 1:
         raise CommandError("Standard input (-) can be read once; it is given twice.")

@@ -98,6 +98,7 @@ Training can start from OUT: declutr train RECIPE docs.txt --transformer OUT -s 
 
 
 def _texts(file: str | None) -> list[str]:
-    from declutr.corpus.documents import read_documents, source_files
+    from declutr.corpus.documents import read_documents
+    from declutr.corpus.source_files import source_files
 
     return [] if file is None else list(read_documents(source_files(Path(file))))

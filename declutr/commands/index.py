@@ -111,7 +111,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
     `CommandError` : standard input is combined with other inputs.
     """
-    from declutr.corpus.documents import source_files
+    from declutr.corpus.source_files import source_files
 
     if command.STDIN not in args.lines:
         return source_files(args.lines)

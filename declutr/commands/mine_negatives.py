@@ -110,7 +110,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _pairs(args: argparse.Namespace, output: Path) -> tuple[list[TextPair], list[str]]:
     """Return the pairs that belong together, and the second texts of the other rows."""
-    from declutr.corpus.documents import source_files
+    from declutr.corpus.source_files import source_files
     from declutr.corpus.tables import read_rows
     from declutr.corpus.text_pairs import NLI_CLASSES, Columns, read_nli_pairs, read_pairs
     from declutr.search.index_files import SearchError
@@ -167,7 +167,8 @@ def _number(value: Any, place: str) -> float:
 
 
 def _candidates(args: argparse.Namespace, pairs: list[TextPair], others: list[str]) -> Candidates:
-    from declutr.corpus.documents import read_documents, source_files
+    from declutr.corpus.documents import read_documents
+    from declutr.corpus.source_files import source_files
     from declutr.search import SearchIndex
     from declutr.search.candidates import BM25Candidates, IndexCandidates
 

@@ -42,8 +42,8 @@ it is whole."""
         add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
 
     def run(self, args: argparse.Namespace) -> None:
-        from declutr.corpus.documents import source_files
         from declutr.corpus.sentence_splitting import SentenceSplitter, split_files
+        from declutr.corpus.source_files import source_files
 
         with told_to_user(ValueError, OSError):  # raised for the inputs, the options and the disk
             counts = split_files(

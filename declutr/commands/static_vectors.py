@@ -251,7 +251,8 @@ def _require_fast(tokenizer: Any, place: str) -> None:
 
 
 def _texts(args: argparse.Namespace) -> Iterable[str]:
-    from declutr.corpus.documents import read_documents, source_files
+    from declutr.corpus.documents import read_documents
+    from declutr.corpus.source_files import source_files
 
     files = source_files(args.source)
     return (text for text in read_documents(files, args.text_key) if text.strip())

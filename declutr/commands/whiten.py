@@ -77,7 +77,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
         return is_archive(args.model)
 
     def run(self, args: argparse.Namespace) -> None:
-        from declutr.corpus.documents import source_files
+        from declutr.corpus.source_files import source_files
         from declutr.inference.encoder import Encoder
         from declutr.inference.text_embedding import not_told
 

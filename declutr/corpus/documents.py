@@ -5,23 +5,19 @@ and TSV in a column that their header names. Everything but a JSON array is stre
 does not grow with the corpus and no second copy of it is written.
 """
 
-import glob
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 from declutr.corpus import (
     PathLike,  # noqa: F401 - re-exported
-    Paths,
     normalize_whitespace,  # noqa: F401 - re-exported
     require_encoding_errors,
     without_surrogates,
 )
-from declutr.corpus.compressed_files import NAMES
 from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
+from declutr.corpus.source_files import source_files  # noqa: F401 - re-exported
 from declutr.corpus.text_files import (
     TABLES,
     SourceError,
@@ -38,124 +34,7 @@ _SET_KEY = (
     """-o '{"dataset_reader.text_key": "..."}')."""
 )
 
-_TOLD: set[str] = set()  # globs of which `_tell_folders` has warned
-
 OnBadRow = Callable[[SourceError], None]
-
-
-def source_files(path: Paths) -> list[Path]:
-    """Return the files at `path`.
-
-    The files of a folder or glob are sorted, so that row numbers are the same everywhere. Links in
-    a folder are followed, and hidden files are left out.
-
-    # Parameters
-
-    path : a file, a folder (searched recursively), a glob, a URL, or a list of these.
-
-    # Raises
-
-    `SourceError` : if nothing is found, a folder cannot be read, or a link leads nowhere.
-    """
-    if path is None:
-        raise SourceError("Got no path. Set train_data_path with -o, or in the recipe.")
-    if not isinstance(path, (str, os.PathLike)):
-        if not path:
-            raise SourceError("Got an empty list of files; expected at least one.")
-        return [file for part in path for file in source_files(part)]
-    text = os.fspath(path)
-    if not text:
-        raise SourceError("Got an empty path; expected a file, a folder, a glob or a URL.")
-    if "://" in text:
-        file = _downloaded(text)
-        NAMES[file] = PurePosixPath(urlsplit(text).path).name
-        return [file]
-    expanded = Path(text).expanduser()
-    if expanded.is_dir():
-        files = sorted(_files_within(expanded))
-    elif expanded.exists():
-        files = [expanded]
-    else:
-        matches = [Path(match) for match in glob.glob(str(expanded), recursive=True)]
-        files = sorted(file for file in matches if _is_file(file))
-        _tell_folders(text, [place for place in matches if place.is_dir()], files)
-    if not files:
-        raise SourceError(
-            f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
-            "compressed), JSON lines, CSV or TSV with a header, parquet, a folder of such files, "
-            "or a glob that matches some."
-        )
-    return files
-
-
-def _downloaded(url: str) -> Path:
-    try:
-        from cached_path import cached_path
-    except ImportError as error:
-        raise SourceError(
-            f"'{url}' is a URL, which needs the package cached-path, which is not installed: pip "
-            "install 'declutr[remote]'. Or download the file and give its path."
-        ) from error
-    return Path(cached_path(url))
-
-
-def _tell_folders(pattern: str, folders: list[Path], files: list[Path]) -> None:
-    """Warn, once, that a glob matches folders whose files it does not match."""
-    within = {folder for file in files for folder in file.parents}
-    left_out = sorted(folder for folder in folders if folder not in within and _has_files(folder))
-    if left_out and pattern not in _TOLD:
-        _TOLD.add(pattern)
-        logger.warning(
-            "'%s' matches folders, such as '%s', and no file in them (%d in all): what is in them "
-            "is left out. To read it as well, use ** in the glob, or name the folder in its place.",
-            *(pattern, left_out[0], len(left_out)),
-        )
-
-
-def _has_files(folder: Path) -> bool:
-    try:
-        return next(_files_within(folder), None) is not None
-    except SourceError:  # it cannot be read, or has a link that leads nowhere
-        return True
-
-
-def _files_within(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:
-    """Yield the files in a folder and the folders in it, links followed, hidden ones left out.
-
-    A link to a folder that it is in is not followed. A folder inside that cannot be read, such as
-    the `lost+found` of a disk, is left out with a warning.
-    """
-    try:
-        status = folder.stat()
-        entries = list(os.scandir(folder))
-    except OSError as error:
-        message = f"The folder '{folder}' cannot be read: {error.strerror}."
-        if not above:
-            raise SourceError(message) from error
-        logger.warning("%s Documents in it are left out.", message)
-        return
-    here = status.st_dev, status.st_ino
-    if here in above:
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        place = Path(entry)
-        if place.is_dir():  # Unlike `entry`, it raises nothing for a link to itself.
-            yield from _files_within(place, (*above, here))
-        elif _is_file(place):
-            yield place
-
-
-def _is_file(place: Path) -> bool:
-    if place.is_file():
-        return True
-    if place.is_symlink() and not place.exists():
-        raise SourceError(
-            f"'{place}' is a link to '{os.readlink(place)}', which is not there. Fetch it, or "
-            "remove the link."
-        )
-    return False
 
 
 def read_documents(

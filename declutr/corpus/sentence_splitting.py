@@ -114,7 +114,7 @@ def split_files(
 
     # Parameters
 
-    files : from `declutr.corpus.documents.source_files`, of any format.
+    files : from `declutr.corpus.source_files.source_files`, of any format.
     output : the text file to write; an existing one is replaced.
     splitter : splits each document.
     text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.

@@ -1,8 +1,8 @@
 """Digests of the files of a source of documents, by which a run tells that its data changed."""
 
 from declutr.corpus import Paths, SourceError
-from declutr.corpus.documents import source_files
 from declutr.corpus.file_digests import file_digests
+from declutr.corpus.source_files import source_files
 from declutr.system.cache_folder import default_cache_dir
 
 
@@ -11,7 +11,7 @@ def source_digests(path: Paths) -> list[str] | None:
 
     # Parameters
 
-    path : what `declutr.corpus.documents.source_files` takes.
+    path : what `declutr.corpus.source_files.source_files` takes.
     """
     cache = default_cache_dir()
     try:

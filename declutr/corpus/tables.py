@@ -100,7 +100,7 @@ def read_rows(
 
     # Parameters
 
-    files : from `declutr.corpus.documents.source_files`.
+    files : from `declutr.corpus.source_files.source_files`.
     header : whether the first line of TSV and CSV files names the columns.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
 

@@ -159,7 +159,8 @@ class NamedFiles:
             cannot be read.
         """
         if isinstance(inputs, os.PathLike):
-            from declutr.corpus.documents import read_documents, source_files
+            from declutr.corpus.documents import read_documents
+            from declutr.corpus.source_files import source_files
 
             return list(read_documents(source_files(inputs), encoding_errors="replace"))
         if isinstance(inputs, str) and not self._told and names_a_file(inputs):

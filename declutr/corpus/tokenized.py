@@ -18,8 +18,9 @@ from tqdm.auto import tqdm
 
 from declutr.corpus import PathLike, Paths, normalize_whitespace
 from declutr.corpus.compressed_files import is_compressed
-from declutr.corpus.documents import SourceError, file_format, read_documents, source_files
+from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
+from declutr.corpus.source_files import source_files
 from declutr.corpus.store_places import LAYOUT, store_place
 from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
@@ -69,7 +70,7 @@ def open_corpus(
 
     # Parameters
 
-    path : as in `declutr.corpus.documents.source_files`.
+    path : as in `declutr.corpus.source_files.source_files`.
     codec : how documents become arrays.
     text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.
     cache_dir : the folder of all stores; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.

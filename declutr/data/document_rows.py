@@ -9,7 +9,8 @@ import numpy as np
 from allennlp.common.checks import ConfigurationError
 
 from declutr.corpus import PathLike, Paths
-from declutr.corpus.documents import read_documents, source_files
+from declutr.corpus.documents import read_documents
+from declutr.corpus.source_files import source_files
 from declutr.corpus.token_store import TokenStore
 from declutr.corpus.tokenized import open_corpus
 from declutr.data.codecs import Codec

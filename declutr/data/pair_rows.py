@@ -9,7 +9,7 @@ import numpy as np
 from allennlp.data import Field
 
 from declutr.corpus import Paths, normalize_whitespace, text_pairs
-from declutr.corpus.documents import source_files
+from declutr.corpus.source_files import source_files
 from declutr.corpus.tables import read_rows
 from declutr.data.codecs import Codec
 from declutr.data.document_rows import kept_by_path

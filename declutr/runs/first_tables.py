@@ -103,8 +103,8 @@ def first_table(
     named : the name of the folder that a run of an earlier release began with. It is kept if these
         are its texts, for what is trained of its table lies in the checkpoints of the run.
     """
-    from declutr.corpus.documents import source_files
     from declutr.corpus.file_digests import file_digests
+    from declutr.corpus.source_files import source_files
 
     if not data:
         raise ConfigurationError(

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 
 from declutr.bridge.component_names import short
 from declutr.corpus import SourceError, without_surrogates
-from declutr.corpus.documents import read_documents, source_files
+from declutr.corpus.documents import read_documents
+from declutr.corpus.source_files import source_files
 from declutr.corpus.tables import read_rows
 from declutr.corpus.text_inputs import names_a_file, no_text, require_rows
 from declutr.runs.pair_columns import columns_of, text_columns

@@ -190,7 +190,8 @@ def test_splitting_sentences_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
 def test_parquet_and_urls_name_their_extras(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from declutr.corpus.documents import SourceError, read_documents, source_files
+    from declutr.corpus.documents import SourceError, read_documents
+    from declutr.corpus.source_files import source_files
 
     for name in ("pyarrow", "pyarrow.parquet", "cached_path"):
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]

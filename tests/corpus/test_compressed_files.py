@@ -18,7 +18,8 @@ import zstandard
 
 from declutr.corpus import SourceError
 from declutr.corpus.compressed_files import COMPRESSIONS, is_compressed
-from declutr.corpus.documents import file_format, read_documents, source_files
+from declutr.corpus.documents import file_format, read_documents
+from declutr.corpus.source_files import source_files
 
 ROWS = [str(number) for number in random.Random(0).choices(range(10**9), k=20_000)]
 TEXT = "\n".join(ROWS).encode()

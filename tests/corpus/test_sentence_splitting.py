@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.corpus import sentence_splitting
-from declutr.corpus.documents import SourceError, read_documents, source_files
+from declutr.corpus.documents import SourceError, read_documents
 from declutr.corpus.sentence_splitting import SentenceSplitter, SplitCounts, split_files
+from declutr.corpus.source_files import source_files
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from declutr.corpus.documents import SourceError, read_documents, source_files
+from declutr.corpus.documents import SourceError, read_documents
+from declutr.corpus.source_files import source_files
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.geometry import unit

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from declutr.corpus.documents import PathLike, SourceError, source_files
+from declutr.corpus.documents import PathLike, SourceError
+from declutr.corpus.source_files import source_files
 from declutr.corpus.tables import Row, is_delimited, read_fields, read_rows, unique_names
 from declutr.sampling.document_selection import all_rows, shuffled
 from declutr.system import raised_as

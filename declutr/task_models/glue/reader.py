@@ -10,7 +10,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import LabelField, MetadataField, TensorField, TextField
 
-from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
+from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace
+from declutr.corpus.source_files import source_files
 from declutr.data.augmentations import Augmentation
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as

@@ -11,7 +11,8 @@ from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenize
 from allennlp.data.fields import TensorField, TextField
 from allennlp.data.tokenizers import Token
 
-from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
+from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents
+from declutr.corpus.source_files import source_files
 from declutr.corpus.tables import Column, Row, read_rows
 from declutr.data.collation import number_field
 from declutr.data.numbered_texts import NumberedTextsReader

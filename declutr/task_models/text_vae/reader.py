@@ -10,7 +10,8 @@ from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenize
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token
 
-from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
+from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents
+from declutr.corpus.source_files import source_files
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.system import raised_as
 
