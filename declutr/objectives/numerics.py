@@ -3,6 +3,7 @@
 None of the checks makes the host wait for a GPU.
 """
 
+import math
 from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -10,13 +11,14 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, threshold
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Number = TypeVar("_Number", int, float)
 
 REDUCTIONS = ("mean", "sum", "none")
+_SHORTEST = 1e-12  # a length that has a direction
 _LONGEST = 250  # CUDA takes assertion messages of up to about this many characters.
 
 
@@ -49,11 +51,32 @@ def full_precision(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def unit(x: Tensor) -> Tensor:
     """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12.
 
-    A row of zeros, which has no direction, stays as it is and gets no gradient. That of torch's
-    `normalize` is 1e12 times the others there, so that clipping would leave nothing of the others.
+    A row that is so short has no direction, and gets no gradient. That of torch's `normalize` is
+    1e12 times the others there, so that clipping would leave nothing of the others.
     """
-    zero = (x == 0).all(dim=-1, keepdim=True)
-    return normalize(x.where(~zero, x.detach()), dim=-1, eps=1e-12)
+    return _Unit.apply(x)
+
+
+class _Unit(torch.autograd.Function):
+    """Rows scaled to length 1, whose backward pass has half of the kernels of torch's own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return normalize(x, dim=-1, eps=_SHORTEST)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        x, scaled = ctx.saved_tensors
+        # Computed from x, so that it has gradients itself; divided by infinity, they are 0.
+        lengths = threshold(torch.linalg.vector_norm(x, dim=-1, keepdim=True), _SHORTEST, math.inf)
+        along = (gradient * scaled).sum(dim=-1, keepdim=True)
+        return torch.addcmul(gradient, scaled, along, value=-1) / lengths
 
 
 def same_label(labels: Tensor) -> Tensor:

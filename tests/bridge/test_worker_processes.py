@@ -8,7 +8,6 @@ import pickletools
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 from declutr.bridge import repairs
+from tests.system.test_begun_processes import sleep
 
 ROOT = str(Path(repairs.__file__).parents[2])
 
@@ -65,7 +65,6 @@ def bare_python(script: str, tmp_path: Path) -> subprocess.CompletedProcess:
 
 SCRIPT = """
 import sys
-import time
 import declutr
 
 def main():
@@ -112,7 +111,7 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
 def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: Any) -> None:
     module = bare("allennlp.commands.train")
     context = multiprocessing.get_context("fork")
-    others, process = (context.Process(target=time.sleep, args=(60,)) for _ in range(2))
+    others, process = (context.Process(target=sleep, args=(60,)) for _ in range(2))
     others.start()
 
     def stopped(*args: Any, **kwargs: Any) -> None:

@@ -27,9 +27,15 @@ def processes() -> Iterator[list[BaseProcess]]:
         one.join()
 
 
+def sleep(seconds: float) -> None:
+    """Sleep, without the handlers that other tests have set in the process of the tests."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(seconds)
+
+
 def sleeping(seconds: float, daemon: bool = False) -> BaseProcess:
     process = multiprocessing.get_context("fork").Process(
-        target=time.sleep, args=(seconds,), daemon=daemon
+        target=sleep, args=(seconds,), daemon=daemon
     )
     process.start()
     return process
