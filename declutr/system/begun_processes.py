@@ -5,6 +5,7 @@ from collections.abc import Collection
 from multiprocessing.process import BaseProcess
 
 _PATIENCE = 3.0  # seconds for processes that were told by Ctrl-C themselves
+_MOST = 30.0  # seconds for those that are told here, which may wait for a device or for each other
 
 
 def end_processes(processes: Collection[BaseProcess], error: BaseException) -> None:
@@ -27,7 +28,10 @@ def end_processes(processes: Collection[BaseProcess], error: BaseException) -> N
             if not told:
                 one.terminate()
         for one in begun:
-            one.join()
+            one.join(None if told else _MOST)
+            if one.is_alive():
+                one.kill()
+                one.join()
     except KeyboardInterrupt:  # once more: nobody waits for an archive
         for one in begun:
             one.kill()

@@ -1,7 +1,6 @@
 """Spawned processes import the bridge even if they start without site-packages and the .pth."""
 
 import io
-import multiprocessing
 import os
 import pickle
 import pickletools
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from declutr.bridge import repairs
-from tests.system.test_begun_processes import sleep
+from tests.system.test_begun_processes import sleeping
 
 ROOT = str(Path(repairs.__file__).parents[2])
 
@@ -110,12 +109,10 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
 
 def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: Any) -> None:
     module = bare("allennlp.commands.train")
-    context = multiprocessing.get_context("fork")
-    others, process = (context.Process(target=sleep, args=(60,)) for _ in range(2))
-    others.start()
+    others, begun = sleeping(60), []
 
     def stopped(*args: Any, **kwargs: Any) -> None:
-        process.start()
+        begun.append(sleeping(60))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(module, "train_model", stopped)
@@ -123,6 +120,6 @@ def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: A
     try:
         with pytest.raises(RuntimeError, match="stopped"):
             module.train_model({})
-        assert process.exitcode == -signal.SIGTERM and others.is_alive()
+        assert begun[0].exitcode == -signal.SIGTERM and others.is_alive()
     finally:
         others.kill()

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 
 import pytest
 
@@ -27,17 +28,20 @@ def processes() -> Iterator[list[BaseProcess]]:
         one.join()
 
 
-def sleep(seconds: float) -> None:
-    """Sleep, without the handlers that other tests have set in the process of the tests."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def sleep(seconds: float, heedless: bool, ready: Event) -> None:
+    # Another test may have set a handler in the process that this one is forked from.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if heedless else signal.SIG_DFL)
+    ready.set()
     time.sleep(seconds)
 
 
-def sleeping(seconds: float, daemon: bool = False) -> BaseProcess:
-    process = multiprocessing.get_context("fork").Process(
-        target=sleep, args=(seconds,), daemon=daemon
-    )
+def sleeping(seconds: float, heedless: bool = False, daemon: bool = False) -> BaseProcess:
+    """Return a process that sleeps, and ends when it is terminated, unless it is heedless."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    process = context.Process(target=sleep, args=(seconds, heedless, ready), daemon=daemon)
     process.start()
+    assert ready.wait(60)
     return process
 
 
@@ -56,3 +60,13 @@ def test_after_ctrl_c_in_a_terminal_they_are_waited_for(processes: list[BaseProc
     processes += map(sleeping, [0, 0.5])
     begun_processes.end_processes(processes, KeyboardInterrupt())
     assert [one.exitcode for one in processes] == [0, 0]
+
+
+def test_one_that_does_not_end_is_killed(
+    processes: list[BaseProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a device, where Python sees no signal."""
+    monkeypatch.setattr(begun_processes, "_MOST", 0.5)
+    processes += [sleeping(60, heedless=True), sleeping(60)]
+    begun_processes.end_processes(processes, Terminated())
+    assert [one.exitcode for one in processes] == [-signal.SIGKILL, -signal.SIGTERM]
