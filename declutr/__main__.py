@@ -33,7 +33,7 @@ LEFT_OUT = (
 
 def main() -> None:
     """Run a command of this package, or the AllenNLP command line with this package registered."""
-    from declutr.commands.output import escape_other_characters
+    from declutr.commands.output import escape_other_characters, print_whole
 
     escape_other_characters()
     arguments = sys.argv[1:]
@@ -41,7 +41,9 @@ def main() -> None:
         module, _, function = COMMANDS[arguments[0]][0].partition(":")
         sys.exit(getattr(importlib.import_module(module), function)(arguments[1:]))
     if arguments in ([], ["-h"], ["--help"]):
-        _print_overview()
+        from declutr.commands.overview import overview
+
+        print_whole(f"{overview(COMMANDS)}\n")
     elif arguments == ["--version"]:
         _print_versions()
     elif os.environ.get(PLUGIN_SWITCH) != "0" and _run_alone(arguments):
@@ -55,17 +57,6 @@ def main() -> None:
         sys.exit(LEFT_OUT)
     else:
         _run_allennlp(() if arguments[0] in OF_RECIPES else ("allennlp.commands.",))
-
-
-def _print_overview() -> None:
-    from declutr.commands.output import reader_has_gone
-    from declutr.commands.overview import overview
-
-    try:
-        print(overview(COMMANDS), flush=True)
-    except BrokenPipeError:
-        if not reader_has_gone():
-            raise
 
 
 def _unknown(name: str) -> str | None:
@@ -84,12 +75,13 @@ def _print_versions() -> None:
     from importlib.metadata import PackageNotFoundError, version
 
     from declutr._version import __version__
+    from declutr.commands.output import print_whole
 
     try:
         beside = f"allennlp {version('allennlp')}"
     except PackageNotFoundError:
         beside = "AllenNLP is not installed: declutr setup"
-    print(f"declutr {__version__} ({beside})")
+    print_whole(f"declutr {__version__} ({beside})\n")
 
 
 def _run_alone(arguments: list[str]) -> bool:

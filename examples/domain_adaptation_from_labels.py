@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import declutr
-from declutr.corpus.source_files import source_files
+from declutr.corpus.documents import source_files
 from declutr.corpus.tables import read_rows
 from declutr.quickstart.docstrings import STANDARD_LIBRARY, docstrings
 from declutr.quickstart.python_sources import find_sources

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import declutr
-from declutr.corpus.source_files import source_files
+from declutr.corpus.documents import source_files
 from declutr.corpus.tables import read_rows
 from declutr.evaluation.tasks.span_retrieval import SpanPairs, span_retrieval_accuracy
 from declutr.quickstart.docstrings import STANDARD_LIBRARY, docstrings

@@ -10,8 +10,7 @@ import argparse
 from pathlib import Path
 
 import declutr
-from declutr.corpus.documents import read_documents
-from declutr.corpus.source_files import source_files
+from declutr.corpus.documents import read_documents, source_files
 from declutr.evaluation.tasks.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
 from declutr.quickstart.docstrings import STANDARD_LIBRARY, documents
 

@@ -79,7 +79,7 @@ def archive_transformer(serialization_dir: str, weights: str | None = None) -> l
 
     The names in the serialization directory that the archive should include.
     """
-    from declutr.archives.fitted_weights import fitting_whitening
+    from declutr.archives.fitted_weights import fitting_whitening  # not needed to open an archive
 
     folder = Path(serialization_dir)
     config_file, target = folder / CONFIG, folder / TRANSFORMERS

@@ -14,12 +14,11 @@ from collections.abc import Callable
 
 from declutr.bridge.configurations import TOLD, TRACEBACK
 from declutr.bridge.untrusted import is_set
-from declutr.commands.output import reader_has_gone
+from declutr.commands.output import UNREAD, reader_has_gone
 from declutr.system import is_sigterm
 
 _INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 _TERMINATED = 143  # and for SIGTERM
-_UNREAD = 141  # and for SIGPIPE
 
 
 class CommandError(Exception):
@@ -71,7 +70,7 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
     elif is_sigterm(error):
         parser.exit(_TERMINATED)
     elif isinstance(error, BrokenPipeError) and reader_has_gone():
-        parser.exit(_UNREAD)
+        parser.exit(UNREAD)
     elif is_of_user(error):
         print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)
         raise _exit(error) from error

@@ -7,6 +7,9 @@ import os
 import select
 import sys
 
+UNREAD = 141
+"""The exit status that shells use for SIGPIPE."""
+
 
 def prints_unicode() -> bool:
     """Return whether standard output takes all characters, as UTF-8 does."""
@@ -15,13 +18,23 @@ def prints_unicode() -> bool:
 
 
 def escape_other_characters() -> None:
-    """Let standard output escape what it cannot encode, as standard error does.
+    """Let standard output, a file as well, escape what it cannot encode, as standard error does.
 
     Otherwise, an ellipsis ends a command on a terminal that is not UTF-8.
     """
     escapes = getattr(sys.stdout, "errors", None) == "strict" or not prints_unicode()
     if escapes and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def print_whole(text: str) -> None:
+    """Print a text to standard output, and end the process as SIGPIPE would if nobody reads it."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        if not reader_has_gone():
+            raise
+        sys.exit(UNREAD)
 
 
 def reader_has_gone() -> bool:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from declutr.commands.errors import set_command
-from declutr.commands.output import reader_has_gone
+from declutr.commands.output import print_whole
 from declutr.recipes import recipe_path
 from declutr.recipes.copies import copy_recipe
 from declutr.recipes.purposes import as_json, as_markdown, as_text
@@ -63,20 +63,11 @@ def _parser() -> argparse.ArgumentParser:
 def _list(args: argparse.Namespace) -> None:
     width = shutil.get_terminal_size((100, 24)).columns
     forms = {"text": lambda: as_text(width), "json": as_json, "markdown": as_markdown}
-    _print(forms[args.form]().rstrip("\n") + "\n")
+    print_whole(forms[args.form]().rstrip("\n") + "\n")
 
 
 def _show(args: argparse.Namespace) -> None:
-    _print(recipe_path(args.name).read_text(encoding="utf-8"))
-
-
-def _print(text: str) -> None:
-    """Print text, as much as the reader of a pipe wants: `declutr recipes | head`."""
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        if not reader_has_gone():
-            raise
+    print_whole(recipe_path(args.name).read_text(encoding="utf-8"))
 
 
 def _path(args: argparse.Namespace) -> None:

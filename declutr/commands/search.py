@@ -116,7 +116,7 @@ def _answer(index: SearchIndex, query: str, args: argparse.Namespace) -> None:
     if args.query is None and not sys.stdin.isatty():
         print(clipped(f"{_PROMPT}{query}", width))
     answer = "\n".join(table(hits, width)) or "No line of the index can be found."
-    print(answer, end="\n" if args.query else "\n\n", flush=True)
+    print(answer, end="\n\n" if args.query is None else "\n", flush=True)
 
 
 def _as_json(hits: list[Hit]) -> list[dict]:

@@ -26,7 +26,7 @@ _INSIDE = {
     **{f"downstream/{task}": ("*",) for task in _TASKS},
     "probing": ("*.txt",),
     "probing_surrogate": ("*.txt",),
-    "retrieval": ("*/corpus.jsonl",),
+    "retrieval": ("*/corpus.jsonl", "*/*/corpus.jsonl"),
     "extra": ("ag_news_test", "cranfield"),
 }
 """Folders inside a data folder, each with patterns of files or folders that it contains."""

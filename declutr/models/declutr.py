@@ -21,7 +21,6 @@ from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
 from declutr.system.distributed import is_distributed
-from declutr.transformer.architectures import freeze_unused
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
@@ -153,7 +152,7 @@ class DeCLUTR(RecordedModel):
                 if part is not None:
                     part.requires_grad_(False)
         if stops and options is not None:  # "fsdp" does not mind these
-            freeze_unused(text_field_embedder)
+            parts.freeze_unused(text_field_embedder)
         self._decoder = None
         if reconstruct:
             trained = self.masked_language_modeling and not two_encoders

@@ -15,9 +15,11 @@ from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head, MomentumEncoder
 from declutr.modules.token_embedding_bag import MeanOfBag, TokenEmbeddingBag
+from declutr.modules.transformer_embedder import TransformerEmbedder
 from declutr.objectives import Objective
 from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
+from declutr.transformer.architectures import freeze_unused as freeze_unused_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,17 @@ def pooler_of(
         )
     _require_width("seq2vec_encoder", pooler.get_input_dim(), width)
     return pooler
+
+
+def freeze_unused(embedder: TextFieldEmbedder) -> None:
+    """Freeze what this package's embedders never use of their transformers (global attention, …).
+
+    Parameters without gradients would stop distributed training. Embedders of other packages may
+    use them.
+    """
+    for part in embedder.modules():
+        if isinstance(part, TransformerEmbedder):
+            freeze_unused_parameters(part.transformer_model)
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:

@@ -52,7 +52,8 @@ def unit(x: Tensor) -> Tensor:
     """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12.
 
     A row that is so short has no direction, and gets no gradient. That of torch's `normalize` is
-    1e12 times the others there, so that clipping would leave nothing of the others.
+    1e12 times the others there, so that clipping would leave nothing of the others. The result must
+    not be changed in place, and has no forward-mode derivative.
     """
     return _Unit.apply(x)
 
@@ -73,7 +74,8 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         x, scaled = ctx.saved_tensors
-        # Computed from x, so that it has gradients itself; divided by infinity, they are 0.
+        # Lengths are computed from x again, so that second derivatives exist. Short rows are
+        # divided by infinity, for a gradient of 0.
         lengths = threshold(torch.linalg.vector_norm(x, dim=-1, keepdim=True), _SHORTEST, math.inf)
         along = (gradient * scaled).sum(dim=-1, keepdim=True)
         return torch.addcmul(gradient, scaled, along, value=-1) / lengths

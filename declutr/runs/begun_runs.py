@@ -70,7 +70,7 @@ def data_digests(config: Mapping[str, Any], folder: Path) -> dict[str, list[str]
         path = config.get(key)
         places = [path] if isinstance(path, str) else path or []
         own = (Path(place).is_relative_to(folder / TEXTS) for place in places)
-        if not places or any(own) or any("://" in place for place in places):
+        if not places or any(own):
             continue
         digests = source_digests(places)
         if digests is not None:

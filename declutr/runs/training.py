@@ -119,7 +119,7 @@ def _require_given_once(
     for name, given in (("train", data), ("validation", validation)):
         key = f"{name}_data_path"
         named = keys.get(key, changes.get(key))
-        if given is not None and named is not None and named != as_path(given):
+        if given is not None and named is not None and (as_path(named) or named) != as_path(given):
             argument = "data" if name == "train" else name
             raise TrainingError(
                 f"Got {argument}, and {key}={named!r} as well: which of them? Leave one out."

@@ -21,9 +21,9 @@ def end_processes(processes: Collection[BaseProcess], error: BaseException) -> N
     """
     begun = [one for one in processes if not one.daemon]
     told = False
-    if begun and isinstance(error, KeyboardInterrupt):
-        told = bool(multiprocessing.connection.wait([one.sentinel for one in begun], _PATIENCE))
     try:
+        if begun and isinstance(error, KeyboardInterrupt):
+            told = bool(multiprocessing.connection.wait([one.sentinel for one in begun], _PATIENCE))
         for one in begun:
             if not told:
                 one.terminate()
@@ -32,7 +32,7 @@ def end_processes(processes: Collection[BaseProcess], error: BaseException) -> N
             if one.is_alive():
                 one.kill()
                 one.join()
-    except KeyboardInterrupt:  # once more: nobody waits for an archive
+    except BaseException:  # stopped once more, by Ctrl-C or a signal: nobody waits for an archive
         for one in begun:
             one.kill()
         raise

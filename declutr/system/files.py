@@ -86,11 +86,12 @@ def write_whole(
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        # numpy says of a full disk "1280000 requested and 50144 written" and nothing else.
-        number = errno.ENOSPC if _CUT_OFF.fullmatch(str(error)) else error.errno
-        if number != errno.ENOSPC or error.filename is not None:
+        if _CUT_OFF.fullmatch(str(error)):  # numpy says so of a full disk, and of other limits
+            about = f"'{path}' cannot be written whole: of its numbers, {error}."
+            raise OSError(f"{about} Is the disk full, or the size of files limited?") from error
+        if error.errno != errno.ENOSPC or error.filename is not None:
             raise
-        raise OSError(number, os.strerror(number), str(path)) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
     _sync_folder(path.parent)

@@ -13,7 +13,12 @@ from allennlp.training.util import get_metrics
 
 from declutr.models.metrics import RunningMeans, read_scalars
 from declutr.system.distributed import of_all_processes, process_rank, world_size
-from declutr.training.metric_states import differing_states, load_metric_states, metric_states
+from declutr.training.metric_states import (
+    differing_states,
+    load_metric_states,
+    metric_states,
+    metrics_of_others,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +146,8 @@ class EpochFigures:
         """Gather sums and metrics of all processes for a checkpoint, which one process writes.
 
         All processes must call this after the same step. After a step with fewer batches than usual
-        nothing is gathered, because another process may have no data left and not take part.
+        nothing is gathered, because with AllenNLP's trainer another process may have no data left
+        and not take part.
         """
         if not self._partial:
             step = self._trainer._total_batches_completed
@@ -186,12 +192,12 @@ class EpochFigures:
         means = running_means(model)
         states, left_out = metric_states(model)
         sums: list[list[float]] | None = [self._losses.read()]
-        others: list[dict[str, Any]] = []
+        others: list[dict[str, Any]] | None = []
         if world_size() > 1:
             step, gathered = self._gathered or (None, [])
             known = step == self._trainer._total_batches_completed
             sums = [own for own, _ in gathered] if known else None
-            others = [differing_states(own, states) for _, own in gathered[1:]] if known else []
+            others = [differing_states(own, states) for _, own in gathered[1:]] if known else None
         return {
             "means": None if means is None else means.state_dict(),
             "sums": sums,
@@ -201,18 +207,12 @@ class EpochFigures:
         }
 
     def _load(self, saved: dict[str, Any]) -> None:
-        model, device = self._trainer.model, self._trainer.cuda_device
+        model = self._trainer.model
         means = running_means(model)
         if saved.get("means") is not None and means is not None:
             means.load_state_dict(saved["means"])
-        if "metrics" in saved:
-            load_metric_states(model, saved["metrics"], device)
         lost = list(saved.get("left_out", metric_states(model)[0]))
-        others = saved.get("metrics_of_others", [])
-        if len(others) + 1 != world_size():
-            lost += sorted({place for states in others for place in states})
-        elif process_rank() > 0:
-            load_metric_states(model, others[process_rank() - 1], device)
+        lost += self._load_metrics(saved)
         sums, steps = saved.get("sums"), self._trainer._start_after_batches_in_epoch_completed
         if sums is None:
             lost.append("training_loss")
@@ -226,6 +226,22 @@ class EpochFigures:
                 f"The checkpoint does not hold what these were at: {', '.join(lost)}. In this "
                 "epoch they leave out what came before it."
             )
+
+    def _load_metrics(self, saved: dict[str, Any]) -> list[str]:
+        """Load the states of metrics, and return the places of those that lack a process's part."""
+        model, sums, rank = self._trainer.model, saved.get("sums"), process_rank()
+        states = saved.get("metrics", {})
+        # What is not there is not known, or of a run of one process by a release up to 2.4.8.
+        alone = sums is not None and len(sums) == 1
+        others = saved.get("metrics_of_others", [] if alone else None)
+        fits = others is not None and len(others) + 1 == world_size()
+        local = {place for one in others or () for place in one} or metrics_of_others(model)
+        if others and fits:
+            states = states | ({}, *others)[rank]
+        elif rank > 0:  # or the part of the first process would be counted once for each
+            states = {place: state for place, state in states.items() if place not in local}
+        load_metric_states(model, states, self._trainer.cuda_device)
+        return [] if fits or others == [] else sorted(local & saved.get("metrics", {}).keys())
 
 
 def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) -> dict[str, float]:

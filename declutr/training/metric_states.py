@@ -51,6 +51,18 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
     return states, left_out
 
 
+def metrics_of_others(model: torch.nn.Module) -> set[str]:
+    """Return the places of the metrics of a model that are not AllenNLP's.
+
+    They may count in their own process, and exchange counts in `get_metric`.
+    """
+    return {
+        place
+        for place, metric in _metrics(model)
+        if not type(metric).__module__.startswith("allennlp.")
+    }
+
+
 def differing_states(
     states: dict[str, dict[str, Any]], others: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:

@@ -240,16 +240,15 @@ def remove_pooler(transformer: Any) -> None:
         transformer.pooler = _NoPooler() if called else None
 
 
-def freeze_unused(module: torch.nn.Module) -> None:
-    """Freeze parameters of the transformers in a module that embeddings never depend on.
+def freeze_unused(transformer: torch.nn.Module) -> None:
+    """Freeze parameters of a transformer that token ids alone make no use of.
 
     Parameters without gradients would stop distributed training.
     """
-    for part in module.modules():
-        unused = _NEVER_USED.get(getattr(getattr(part, "config", None), "model_type", ""), set())
-        for name, parameter in part.named_parameters() if unused else ():
-            if unused & set(name.split(".")):
-                parameter.requires_grad_(False)
+    unused = _NEVER_USED.get(getattr(transformer.config, "model_type", ""), set())
+    for name, parameter in transformer.named_parameters() if unused else ():
+        if unused & set(name.split(".")):
+            parameter.requires_grad_(False)
 
 
 class _NoPooler(torch.nn.Module):

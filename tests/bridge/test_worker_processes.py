@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from declutr.bridge import repairs
-from tests.system.test_begun_processes import sleeping
+from tests.sleeping_processes import sleeping
 
 ROOT = str(Path(repairs.__file__).parents[2])
 

@@ -52,12 +52,17 @@ def test_a_pipe_that_is_read_no_more_ends_a_command_quietly(
     assert capfd.readouterr().err == ""
 
 
-def test_the_list_of_commands_may_be_cut_off(
-    capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "words", [[], ["--version"], ["recipes", "list"], ["recipes", "show", "scd"]]
+)
+def test_what_is_printed_whole_may_be_cut_off(
+    words: list[str], capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print_to_nobody(monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["declutr"])
-    main()
+    monkeypatch.setattr(sys, "argv", ["declutr", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 141
     assert capfd.readouterr().err == ""
 
 

@@ -23,6 +23,7 @@ from declutr.components import COMPONENTS
 def no_other_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_PLUGIN_FILES", (".allennlp_plugins",))
+    monkeypatch.setattr(module, "_KNOWN_PLUGINS", ())
 
 
 def test_all_commands_are_listed_with_what_they_do() -> None:

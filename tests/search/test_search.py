@@ -401,6 +401,7 @@ def test_the_path_of_the_model_may_be_invalid_utf8(tmp_path: Path) -> None:
 
 def test_a_query_of_which_the_model_knows_nothing(tmp_path: Path, caplog: Any) -> None:
     """A static encoder has the vector 0 for it, and any lines would be as good."""
+    caplog.set_level("WARNING", "declutr.search.index")
     index = built(tmp_path, "numpy")
     index.search("w1", 2)
     assert "knows nothing" not in caplog.text

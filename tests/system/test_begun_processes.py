@@ -1,15 +1,15 @@
 """Tests of processes that end with the work that has begun them."""
 
-import multiprocessing
 import signal
-import time
+import threading
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
+from typing import Any
 
 import pytest
 
 from declutr.system import begun_processes
+from tests.sleeping_processes import sleeping
 
 pytestmark = pytest.mark.slow
 
@@ -26,23 +26,6 @@ def processes() -> Iterator[list[BaseProcess]]:
     for one in begun:
         one.kill()
         one.join()
-
-
-def sleep(seconds: float, heedless: bool, ready: Event) -> None:
-    # Another test may have set a handler in the process that this one is forked from.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if heedless else signal.SIG_DFL)
-    ready.set()
-    time.sleep(seconds)
-
-
-def sleeping(seconds: float, heedless: bool = False, daemon: bool = False) -> BaseProcess:
-    """Return a process that sleeps, and ends when it is terminated, unless it is heedless."""
-    context = multiprocessing.get_context("fork")
-    ready = context.Event()
-    process = context.Process(target=sleep, args=(seconds, heedless, ready), daemon=daemon)
-    process.start()
-    assert ready.wait(60)
-    return process
 
 
 @pytest.mark.parametrize("error", [Terminated(), KeyboardInterrupt()])
@@ -70,3 +53,33 @@ def test_one_that_does_not_end_is_killed(
     processes += [sleeping(60, heedless=True), sleeping(60)]
     begun_processes.end_processes(processes, Terminated())
     assert [one.exitcode for one in processes] == [-signal.SIGKILL, -signal.SIGTERM]
+
+
+def stop_again(number: int, seconds: float) -> None:
+    """Send a signal to the main thread after some time, which interrupts what it waits for."""
+    main = threading.main_thread().ident
+    threading.Timer(seconds, signal.pthread_kill, (main, number)).start()
+
+
+@pytest.mark.parametrize("archives", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_once_more_they_are_killed(
+    number: int, archives: bool, processes: list[BaseProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first of them is waited for, and while one of them writes an archive."""
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    before = signal.signal(number, stopped)
+    try:
+        processes += [sleeping(0 if archives else 60), sleeping(60)]
+        stop_again(number, 0.3)
+        with pytest.raises((KeyboardInterrupt, Terminated)):
+            begun_processes.end_processes(processes, KeyboardInterrupt())
+    finally:
+        signal.signal(number, before)
+    for one in processes:
+        one.join(10)
+    first = 0 if archives else -signal.SIGKILL
+    assert [one.exitcode for one in processes] == [first, -signal.SIGKILL]

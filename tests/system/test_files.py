@@ -232,9 +232,11 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, said: Any) -> None:
     def write(file: Any) -> None:
         raise OSError(*said)
 
-    with pytest.raises(OSError, match="No space left on device") as caught:
+    with pytest.raises(
+        OSError, match=r"No space left on device|99 requested .* the disk full"
+    ) as e:
         write_whole(tmp_path / "numbers.npy", write)
-    assert caught.value.filename == str(tmp_path / "numbers.npy")
+    assert str(tmp_path / "numbers.npy") in str(e.value)
     assert not list(tmp_path.iterdir())
 
 

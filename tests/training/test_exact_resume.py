@@ -13,11 +13,14 @@ import torch
 from allennlp.common import Params
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.metrics import CategoricalAccuracy
 
 import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
+from declutr.task_models.glue.metrics import ClassMetrics
 from declutr.training.epoch_figures import EpochFigures
 from declutr.training.exact_resume import ExactResume, _restore_best
+from declutr.training.metric_states import differing_states, metric_states
 from tests.resumed_runs import differences
 from tests.training.conftest import EPOCHS
 
@@ -121,6 +124,7 @@ def test_steps_of_another_size_warn_within_an_epoch(
 ) -> None:
     """With three processes in place of one, the same number of batches are other documents."""
     told = "began with steps of 10 documents, and goes on after 1 of them with steps of 30"
+    caplog.set_level(logging.WARNING, "declutr.training.resumed_data")
     for processes in (1, 3):
         place = "declutr.training.resumed_data.world_size"
         monkeypatch.setattr(place, lambda processes=processes: processes)
@@ -233,6 +237,54 @@ def test_losses_of_two_processes_go_on_in_one() -> None:
     trainer._train_epoch = lambda epoch: figures.add([1], [1], {"batch_loss": 3.0}) or {"loss": 3.0}
     figures = EpochFigures(trainer, {"sums": [[4.0, 0.0], [6.0, 0.0]], "left_out": []})
     assert trainer._train_epoch(0) == {"loss": (4.0 + 6.0 + 3.0) / 5}
+
+
+@pytest.mark.parametrize(
+    ("before", "known", "now", "counted", "lacks"),
+    [
+        (1, True, 1, 1, False),
+        (2, True, 2, 1 + 2, False),
+        (1, True, 2, 1, False),
+        (2, True, 1, 1, True),
+        (2, True, 3, 1, True),
+        (2, False, 2, 1, True),  # a step with fewer batches; checkpoints up to 2.4.8
+    ],
+)
+def test_a_part_of_a_metric_counts_once(
+    before: int, known: bool, now: int, counted: int, lacks: bool, monkeypatch: Any, caplog: Any
+) -> None:
+    """A process r had counted r + 1 texts in its own metric; that of AllenNLP has all of them."""
+
+    def counting(texts: int) -> Any:
+        model: Any = torch.nn.Linear(1, 1)
+        model.own, model.shared = ClassMetrics(2), CategoricalAccuracy()
+        model.own(torch.zeros(texts, dtype=torch.long), torch.zeros(texts, dtype=torch.long))
+        model.shared(torch.eye(2), torch.tensor([0, 1]))
+        return model
+
+    states = [metric_states(counting(rank + 1))[0] for rank in range(before)]
+    saved: dict[str, Any] = {"metrics": states[0], "left_out": []}
+    saved["sums"] = [[0.0, 0.0]] * before if known else None
+    if known:
+        saved["metrics_of_others"] = [differing_states(one, states[0]) for one in states[1:]]
+    total = 0
+    monkeypatch.setattr("declutr.training.epoch_figures.world_size", lambda: now)
+    for rank in range(now):
+        monkeypatch.setattr("declutr.training.epoch_figures.process_rank", lambda rank=rank: rank)
+        trainer: Any = SimpleNamespace(
+            model=counting(0),
+            _start_after_epochs_completed=0,
+            _start_after_batches_in_epoch_completed=1,
+            cuda_device=torch.device("cpu"),
+            _train_epoch=None,
+        )
+        trainer.model.shared.reset()
+        EpochFigures(trainer, saved)
+        own = trainer.model.own._counts
+        total += 0 if own is None else int(own.sum())
+        assert trainer.model.shared.get_metric() == 1.0
+    assert total == counted
+    assert ("what these were at: own" in caplog.text) is lacks
 
 
 @pytest.mark.parametrize("is_primary", [True, False])

@@ -41,7 +41,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found, in one start of them."""
     with shared_by_workers(tmp_path_factory, "several_processes") as folder:
         if not (folder / "results.pt").exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
             batches = [batch_of(4, 0), batch_of(4, 1)]
             cases = [
                 (model_config(place, {}, {}), "by_position", batches, torch.float32)

@@ -110,7 +110,7 @@ def results(
     """Run all cases in processes that are started once, in one pytest worker only."""
     with shared_by_workers(tmp_path_factory, "sharded") as folder:
         if not (folder / "results.pt").exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
             _compute(checkpoint, corpus_file, folder)
     return {**torch.load(folder / "results.pt", weights_only=False), "folder": folder}
 

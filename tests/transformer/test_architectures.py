@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM
 
-from declutr.transformer.architectures import masked_lm_logits, remove_pooler
+from declutr.transformer.architectures import (
+    freeze_unused,
+    masked_lm_logits,
+    remove_pooler,
+)
 from declutr.transformer.packing import texts_to_try
 
 _SMALL = {
@@ -47,3 +51,24 @@ def test_language_modelling_without_a_pooler(kind: str) -> None:
         expected = model(input_ids=token_ids).logits[0]
         assert torch.allclose(masked_lm_logits(model, hidden), expected, atol=1e-6)
     assert texts_to_try(model.base_model, 1, torch.device("cpu"))[0].max() < config.vocab_size
+
+
+@pytest.mark.parametrize(
+    ("kind", "frozen"),
+    [("Longformer", "global"), ("Esm", "contact_head"), ("XLNet", "mask_emb"), ("Roberta", None)],
+)
+def test_what_embeddings_never_use_is_frozen_and_nothing_else(
+    kind: str, frozen: str | None
+) -> None:
+    settings: dict[str, Any] = {**_SMALL, "attention_window": 8}
+    if kind == "XLNet":
+        settings = {"vocab_size": 50, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 16}
+    model = AutoModel.from_config(getattr(transformers, f"{kind}Config")(**settings))
+    remove_pooler(model)
+    freeze_unused(model)
+    token_ids = torch.arange(2, 18)[None]
+    segments = {} if kind == "Esm" else {"token_type_ids": torch.zeros_like(token_ids)}
+    model(input_ids=token_ids, **segments).last_hidden_state.pow(2).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad == (parameter.grad is not None), name
+        assert parameter.requires_grad == (frozen is None or frozen not in name), name

@@ -11,7 +11,7 @@ from xxhash import xxh3_128_digest
 from declutr.corpus.documents import SourceError, read_documents
 from declutr.corpus.source_files import source_files
 from declutr.evaluation.scores import Score
-from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
+from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, TaskError, Vectors
 from declutr.evaluation.tasks.geometry import unit
 from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, read_beir, read_trec
 from declutr.evaluation.tasks.span_retrieval import SpanPairs, adjacent_span_pairs, span_ranks
@@ -36,9 +36,13 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     found = [file.parent for file in sorted(folder.glob(f"*/{BEIR_FILES[0]}"))]
     inside = [file.parent for file in sorted(folder.glob(f"*/*/{BEIR_FILES[0]}"))]
     found += [place for place in inside if place.parent not in found]
+    named = {place: "-".join(place.relative_to(folder).parts) for place in sorted(found)}
+    for place, name in named.items():
+        if place.parent != folder and folder / name in named:
+            raise TaskError(f"{place} and {folder / name} are both called {name}. Rename one.")
     return [
         Retrieval("Cranfield", data / "extra" / "cranfield", read_trec),
-        *(Retrieval("-".join(p.relative_to(folder).parts), p, read_beir) for p in sorted(found)),
+        *(Retrieval(name, place, read_beir) for place, name in named.items()),
     ]
 
 

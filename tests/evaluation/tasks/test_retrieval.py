@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData
+from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData, TaskError
 from declutr.evaluation.tasks.geometry import unit
 from declutr.evaluation.tasks.retrieval import (
     SpanRetrieval,
@@ -148,6 +148,9 @@ def test_folders_of_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> N
     names = ["cqa", "cqadupstack-android", "cqadupstack-unix", "scifact"]
     assert [task.name for task in found] == names
     assert all(values(task, bag_of_words)["nDCG@10"] == pytest.approx(100) for task in found)
+    write_beir(tmp_path / "retrieval" / "cqadupstack-unix", documents, queries, [("q1", "d1", 1)])
+    with pytest.raises(TaskError, match="are both called cqadupstack-unix"):
+        tasks(tmp_path, PUBLISHED)
 
 
 def test_relevant_documents_that_are_not_there_are_never_found(tmp_path: Path) -> None:
