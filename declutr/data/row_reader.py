@@ -86,7 +86,8 @@ class RowReader(DatasetReader):
         self._whole_codec = text_codec(self._tokenizer, self._token_indexers)
         self._codec = shortened(self._whole_codec, max_length)  # of training
         # Reading writes to this folder, so an untrusted archive does not choose it.
-        self._reading = text_key, encoding_errors, None if is_untrusted() else cache_dir
+        self.cache_dir = None if is_untrusted() else cache_dir
+        self._reading = text_key, encoding_errors, self.cache_dir
         self._drawing = seed, resample
         self._epochs = EpochCounts()
         self.truncated_texts = 0

@@ -26,7 +26,10 @@ def data_of_steps(trainer: GradientDescentTrainer, loader: DeCLUTRDataLoader) ->
     found: dict[str, Any] = {
         "step_size": {what: size * times for what, size in sizes.items() if size is not None}
     }
-    digests = source_digests(loader.data_path) if trainer._primary else None
+    if not trainer._primary:
+        return found
+    place = getattr(loader.reader, "cache_dir", None)  # readers of other packages have none
+    digests = source_digests(loader.data_path, place)
     if digests is not None:
         found["data"] = hashlib.sha256(" ".join(digests).encode()).hexdigest()
     return found
