@@ -19,7 +19,7 @@ from declutr.modules.transformer_embedder import TransformerEmbedder
 from declutr.objectives import Objective
 from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
-from declutr.transformer.architectures import freeze_unused as freeze_unused_parameters
+from declutr.transformer.architectures import freeze_never_used
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def freeze_unused(embedder: TextFieldEmbedder) -> None:
     """
     for part in embedder.modules():
         if isinstance(part, TransformerEmbedder):
-            freeze_unused_parameters(part.transformer_model)
+            freeze_never_used(part.transformer_model)
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:

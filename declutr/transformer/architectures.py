@@ -240,7 +240,7 @@ def remove_pooler(transformer: Any) -> None:
         transformer.pooler = _NoPooler() if called else None
 
 
-def freeze_unused(transformer: torch.nn.Module) -> None:
+def freeze_never_used(transformer: torch.nn.Module) -> None:
     """Freeze parameters of a transformer that token ids alone make no use of.
 
     Parameters without gradients would stop distributed training.

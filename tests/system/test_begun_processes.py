@@ -64,7 +64,7 @@ def stop_again(number: int, seconds: float) -> None:
 @pytest.mark.parametrize("archives", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_once_more_they_are_killed(
-    number: int, archives: bool, processes: list[BaseProcess], monkeypatch: pytest.MonkeyPatch
+    number: int, archives: bool, processes: list[BaseProcess]
 ) -> None:
     """While the first of them is waited for, and while one of them writes an archive."""
 

@@ -8,7 +8,7 @@ import transformers
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from declutr.transformer.architectures import (
-    freeze_unused,
+    freeze_never_used,
     masked_lm_logits,
     remove_pooler,
 )
@@ -65,7 +65,7 @@ def test_what_embeddings_never_use_is_frozen_and_nothing_else(
         settings = {"vocab_size": 50, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 16}
     model = AutoModel.from_config(getattr(transformers, f"{kind}Config")(**settings))
     remove_pooler(model)
-    freeze_unused(model)
+    freeze_never_used(model)
     token_ids = torch.arange(2, 18)[None]
     segments = {} if kind == "Esm" else {"token_type_ids": torch.zeros_like(token_ids)}
     model(input_ids=token_ids, **segments).last_hidden_state.pow(2).sum().backward()
