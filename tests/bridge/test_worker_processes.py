@@ -107,6 +107,7 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
     assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
 
 
+@pytest.mark.slow
 def test_processes_end_with_a_training_that_is_stopped(bare: Any, monkeypatch: Any) -> None:
     module = bare("allennlp.commands.train")
     others, begun = sleeping(60), []
