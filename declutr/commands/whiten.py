@@ -48,8 +48,9 @@ TEXTS holds one text a line (plain or compressed), JSON lines, CSV or TSV with a
 blank ones are passed over. Use text of the kind the model was trained on, never the test data of an
 evaluation.
 
-MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz.
-Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it.
+MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz,
+whichever of the two is named; into the archive alone if the folder has other weights. Repeat the
+command to replace it. Encoder(MODEL, whiten=False) embeds without it.
 
 A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 768 dimensions;
 --max-texts takes fewer), and cannot be exported to other tools."""
@@ -95,6 +96,8 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
                 )
             with not_told():
                 whitening = _fitted(encoder, _texts(files, args), args).with_weights(weights)
+            if places == [Path(args.model)]:
+                places += _run_of(places[0], weights)
             stored = [_stored(whitening, place) for place in places]
         print("\n".join(_told(whitening, stored, encoder, args.method == "linear")))
 
@@ -152,6 +155,22 @@ def _places(args: argparse.Namespace) -> list[Path]:
     archive = model / "model.tar.gz"
     # The archive comes first because writing it takes long: if that fails, nothing has changed.
     return [archive, model] if archive.is_file() else [model]
+
+
+def _run_of(archive: Path, weights: str | None) -> list[Path]:
+    """Return the folder of the run that an archive lies in, if it has the same weights.
+
+    The folder and its archive are one model: embeddings of both would differ, and the whitening
+    would be missing when the folder is archived again.
+    """
+    folder = archive.parent
+    if archive.name != "model.tar.gz" or weights is None:
+        return []
+    try:
+        same = kind_of(folder) is Kind.TRAINED and _weights(folder) == weights
+    except NoModel:
+        return []
+    return [folder] if same else []
 
 
 def _weights(model: Path) -> str | None:

@@ -189,6 +189,19 @@ class TestWhereItIsStored:
         run(model, texts)
         assert sorted(file.name for file in model.iterdir()) == ["config.json", "weights.th", FILE]
 
+    def test_the_archive_in_a_folder_is_the_same_model(self, run, model, texts, tmp_path) -> None:
+        output = run(model / "model.tar.gz", texts)
+        assert f"Stored in {model / 'model.tar.gz'}\nStored in {model}/{FILE}\n" in output
+        assert archived(model / "model.tar.gz", tmp_path).to_bytes() == (
+            (model / FILE).read_bytes()
+        )
+
+    def test_a_folder_with_other_weights_stays_as_it_is(self, run, model, texts, tmp_path) -> None:
+        (model / "weights.th").write_bytes(b"trained on")
+        run(model / "model.tar.gz", texts)
+        assert archived(model / "model.tar.gz", tmp_path).texts == 50
+        assert not Whitening.stored_in(model)
+
     def test_an_archive_alone_is_changed(self, run, model, texts, tmp_path) -> None:
         alone = tmp_path / "other.tar.gz"
         shutil.copy(model / "model.tar.gz", alone)
