@@ -7,6 +7,7 @@ user, not with a traceback.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from declutr.commands.overview import OF_MODELS
 from declutr.system import is_sigterm
 
 STDIN = "-"
+
+_PATHS = {"ARCHIVE", "DATA", "FILE", "FOLDER", "INDEX", "MODEL", "OUT"}  # metavars of paths
 
 
 class Command:
@@ -60,6 +63,9 @@ class Command:
         commands.choices.setdefault(PREFIX + self.name, subparser)  # always understood
         group(commands, name or self.name)
         self.add_arguments(subparser)
+        for action in subparser._actions:
+            if action.metavar in _PATHS:  # shells leave `~` within quotes and after `=`
+                action.type = os.path.expanduser
         set_command(subparser, self.run)
         return subparser
 

@@ -1,5 +1,6 @@
 """Commands that fail end with a message for the user, status 2 and no traceback."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from allennlp.commands import main
 
 import declutr.plugin  # noqa: F401
 from declutr.commands.errors import TRACEBACK
+from declutr.commands.leaderboard import Leaderboard
+from declutr.commands.search import Search
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +62,21 @@ def test_every_command_ends_with_a_message(
     assert line.startswith(f"declutr {words.split()[0]}: ") and told in line
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
     assert not (tmp_path / "out").exists() and (tmp_path / "taken" / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("home", ["~", "~/of"])
+def test_the_home_folder_in_quotes_and_after_an_equals_sign(home: str, monkeypatch) -> None:
+    """Shells leave `--output=~/out` as it is, and a folder named `~` would be made."""
+    monkeypatch.setenv("HOME", "/home/me")
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    Search().add_to(commands)
+    Leaderboard().add_to(commands)
+    found = parser.parse_args(["leaderboard", f"{home}/a", "b~", f"--output={home}/c"])
+    there = home.replace("~", "/home/me")
+    assert (found.folders, found.output) == ([f"{there}/a", "b~"], f"{there}/c")
+    found = parser.parse_args(["search", f"{home}/a", f"{home}/a"])
+    assert (found.index, found.query) == (f"{there}/a", f"{home}/a")
 
 
 @pytest.mark.slow
