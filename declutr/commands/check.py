@@ -28,6 +28,7 @@ _DESCRIPTION = (
     "nothing is written but the cache of tokenised documents."
 )
 _EPILOG = """\
+  declutr check declutr docs.txt --transformer distilroberta-base
   declutr check declutr -o '{"train_data_path": "docs.txt"}'
   declutr check my.jsonnet --only model.loss
 
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("recipe", help="a recipe: its path, or a name that `declutr recipes` lists")
+    about = "training texts, in place of the recipe's: files, folders or globs"
+    add("data", metavar="DATA", nargs="*", help=about)
+    add("--transformer", metavar="NAME", help="the transformer to start from, as of `train`")
     add("-o", "--overrides", default="", help="a JSON structure that overrides the recipe")
     add(
         "-s",
@@ -60,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--include-package", metavar="PACKAGE", action="append", default=[], help="as of `train`")
     parser.description = textwrap.fill(_DESCRIPTION, _WIDTH)
     set_command(parser, run)
-    args = parser.parse_args(arguments)
+    args = parser.parse_intermixed_args(arguments)  # data may stand after options, as in `train`
     args.func(args)
     return args.status
 
@@ -72,13 +76,15 @@ def run(args: argparse.Namespace) -> None:
 
     from declutr.bridge.names import own_first
     from declutr.runs.check.report import check_recipe
+    from declutr.runs.front_door import overrides_with
 
     import_plugins()
     for package in args.include_package:
         import_module_and_submodules(package)
     with_data = not args.no_data and not args.only
-    with own_first():  # as in `declutr train`
-        report = check_recipe(args.recipe, args.overrides, args.serialization_dir, with_data)
+    given = args.recipe, args.overrides, args.data, args.transformer
+    with own_first(), overrides_with(*given) as overrides:  # as in `declutr train`
+        report = check_recipe(args.recipe, overrides, args.serialization_dir, with_data)
     if args.only:
         report = dataclasses.replace(
             report,

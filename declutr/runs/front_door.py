@@ -37,12 +37,12 @@ def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
     `ConfigurationError` : data is given twice or would be removed, or the recipe does not take the
         transformer.
     """
-    with _transformer(args, args.transformer):
+    with overrides_with(args.param_path, args.overrides, args.data, args.transformer) as overrides:
         if not args.data:
             yield
             return
         _require_kept(args)
-        args.overrides = _with_data(args.overrides, args.data)
+        args.overrides = overrides
         with _quiet(), _told_what_for(args.param_path):
             yield
     if not args.dry_run:
@@ -50,16 +50,31 @@ def arguments_of_allennlp(args: argparse.Namespace) -> Iterator[None]:
 
 
 @contextmanager
-def _transformer(args: argparse.Namespace, name: str | None) -> Iterator[None]:
-    """Set `TRANSFORMER_MODEL` within this context, if a transformer is given."""
-    if name is None:
-        yield
+def overrides_with(
+    recipe: str, overrides: str, data: list[str], transformer: str | None
+) -> Iterator[str]:
+    """Return overrides with the training data, and set `TRANSFORMER_MODEL` within this context.
+
+    # Parameters
+
+    recipe : the path or the name of the recipe.
+    overrides : other changes of it, as `-o` takes them.
+    data : files, folders or globs of training texts; empty for those of the recipe.
+    transformer : the transformer to start from; `None` for that of the recipe.
+
+    # Raises
+
+    `ConfigurationError` : data is given twice, or the recipe does not take the transformer.
+    """
+    changed = _with_data(overrides, data) if data else overrides
+    if transformer is None:
+        yield changed
         return
     before = os.environ.get(TRANSFORMER)
-    os.environ[TRANSFORMER] = name
+    os.environ[TRANSFORMER] = transformer
     try:
-        _require_transformer(args, name)
-        yield
+        _require_transformer(recipe, changed, transformer)
+        yield changed
     finally:
         os.environ.pop(TRANSFORMER)
         os.environ.update({} if before is None else {TRANSFORMER: before})
@@ -146,17 +161,17 @@ def _with_data(overrides: str, data: list[str]) -> str:
     return json.dumps({**changes, "train_data_path": data[0] if len(data) == 1 else data})
 
 
-def _require_transformer(args: argparse.Namespace, transformer: str) -> None:
+def _require_transformer(recipe: str, overrides: str, transformer: str) -> None:
     """Raise if a recipe does not depend on the variable of the transformer."""
     from allennlp.common import Params
     from allennlp.common.checks import ConfigurationError
 
     from declutr.runs.recipe_parameters import strings_in
 
-    config = Params.from_file(args.param_path, args.overrides).params
+    config = Params.from_file(recipe, overrides).params
     if not any(transformer in text for text in strings_in(config)):
         raise ConfigurationError(
-            f"'{args.param_path}' does not take its transformer from {TRANSFORMER}, so that "
+            f"'{recipe}' does not take its transformer from {TRANSFORMER}, so that "
             f"--transformer {transformer} would have no effect. Leave it out, or name the "
             "transformer by its key with -o."
         )

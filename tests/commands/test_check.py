@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allennlp.common.checks import ConfigurationError
 
 from declutr.commands import check
 from declutr.commands.errors import TRACEBACK
@@ -35,6 +36,21 @@ def test_a_recipe_is_described(config: str, capsys: pytest.CaptureFixture) -> No
     assert any(line.startswith("peak ") for line in lines)
     assert lines[-1] == "Nothing wrong was found."
     assert max(map(len, out.splitlines())) <= 130
+
+
+def test_data_and_transformer_are_given_as_to_train(
+    capsys: pytest.CaptureFixture, checkpoint: Path, corpus_file: Path
+) -> None:
+    whole = ("simcse", str(corpus_file), "--transformer", str(checkpoint))
+    _, out = run(capsys, *whole)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert f'train_data_path "{corpus_file}" -o' in lines
+    assert f"Training data: {corpus_file}" in lines
+    assert f'model_name "{checkpoint}" variable TRANSFORMER_MODEL' in lines
+    _, after = run(capsys, "simcse", "--transformer", str(checkpoint), "--json", str(corpus_file))
+    assert json.loads(after)["data"]["path"] == str(corpus_file)
+    with pytest.raises(ConfigurationError, match="Training data is given twice"):
+        run(capsys, *whole, "-o", '{"train_data_path": "other.txt"}')
 
 
 def test_wrong_keys_end_with_status_1(config: str, capsys: pytest.CaptureFixture) -> None:

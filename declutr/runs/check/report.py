@@ -111,10 +111,9 @@ def check_recipe(
     report.warnings += advice.of_settings(config, walk.settings, output)
     trained = (config.get("trainer") or {}).get("type") != "no_op"
     if trained and "train_data_path" in config and not config["train_data_path"]:
-        wanted = '-o \'{"train_data_path": "..."}\''
-        report.findings.append(
-            Finding("train_data_path", f"There is no training data. Name it: {wanted}.")
-        )
+        wanted = 'after the recipe, or by -o \'{"train_data_path": "..."}\''
+        told = f"There is no training data. Name it {wanted}."
+        report.findings.append(Finding("train_data_path", told))
     report.findings += _of_schedule(config)
     try:
         report.device = device_of_run(config)
