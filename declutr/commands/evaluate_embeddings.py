@@ -232,12 +232,17 @@ def _names(specs: Sequence[str]) -> list[str]:
 
     # Raises
 
-    `CommandError` : two names are the same, or an argument does not describe an encoder.
+    `CommandError` : two names are the same, or an argument does not describe an encoder. A file of
+        word vectors that is not there is told here, before others are evaluated.
     """
     from declutr.inference.sources import EncoderError, parse_spec
 
     with told_to_user(EncoderError):
-        names = [parse_spec(spec).name for spec in specs]
+        encoders = [parse_spec(spec) for spec in specs]
+    for encoder in encoders:
+        if encoder.kind == "words" and not Path(encoder.place).is_file():
+            raise CommandError(f"There is no file '{encoder.place}', which {encoder.text} names.")
+    names = [encoder.name for encoder in encoders]
     for number, name in enumerate(names):
         if name in names[:number]:
             raise CommandError(

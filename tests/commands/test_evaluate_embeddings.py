@@ -252,6 +252,7 @@ def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, argument
             "Two encoders are called 'random:8'.*Give one a name of its own",
         ),
         (("absent/folder/x",), "no such file or folder"),
+        (("random:8", "words:absent.txt"), "no file 'absent.txt', which words:absent.txt names"),
         (
             ("x=random:8", "x@4=random:4", "--dimensions", "4"),
             "An encoder is called 'x@4', as the leading dimensions of another",
