@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
@@ -172,7 +173,10 @@ def test_opening_an_archive_imports_what_it_names(trained: Path) -> None:
         print(*(name for name in sys.modules if name.partition(".")[0] == "declutr"))
         print(*{{"pytorch_metric_learning", "scipy.stats", "nltk"}} & set(sys.modules))
     """)
-    assert not {"pytorch_metric_learning", "scipy.stats", "nltk"} & set(words)
+    assert "pytorch_metric_learning" not in words
+    if int(transformers.__version__.split(".")[0]) >= 5:  # transformers 4 imports these itself
+        assert not {"scipy.stats", "nltk"} & set(words)
+    words = [word for word in words if word.startswith("declutr")]
     rooms = ("training", "task_models", "commands", "search", "export", "pretrained_parts")
     others = [
         name for name in words if name.startswith(tuple(f"declutr.{room}." for room in rooms))

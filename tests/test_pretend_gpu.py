@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from declutr.recipes import recipe_names
 from tests.pretend_gpu.build import CannotBuild, build_hooks
@@ -35,6 +36,10 @@ WAITS_AND_LAUNCHES: dict[str, tuple[int, int, int, int]] = {
     "RECLAIM": (0, 0, 0, 423),
     "RECLAIM, large bank": (0, 0, 0, 433),
 }
+
+# transformers 4 makes a mask in each pass that packed texts do not need, by two kernels.
+OF_MASK = 0 if int(transformers.__version__.split(".")[0]) >= 5 else 2
+PASSES = {"chunked": 4, "two encoders": 2, "momentum": 2, "SCD": 2}  # of others: 1
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,6 +109,7 @@ def wrong_in(kind: str, result: dict[str, Any]) -> Iterator[str]:
         yield failures({kind: result})
         return
     *waits, launches = WAITS_AND_LAUNCHES[kind]
+    launches += OF_MASK * PASSES.get(kind, 1)
     found = [result[owner] for owner in ("ours", "library", "loop")]
     if found != waits or result["launches"] > launches:
         yield (

@@ -44,6 +44,8 @@ def quiet(model: Any) -> Any:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        if hasattr(module, "dropout_prob"):  # that of attention in transformers 4
+            module.dropout_prob = 0.0
     return model
 
 
