@@ -23,10 +23,17 @@ from typing import Any
 import _jsonnet
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 # Tests start some 150 processes. Without this, each compiles the package again, for a second.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A machine that does other work as well may take seconds to draw an example, or to try one.
+settings.register_profile(
+    "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 # In each pytest worker, processes of `two_processes.py` and `forked_commands.py` are forked from
 # one that has imported this once, and has not computed anything: importing takes longer than most
