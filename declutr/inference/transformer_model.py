@@ -1,5 +1,6 @@
 """Pretrained transformers from the Hugging Face hub or a folder, with pooling, as text models."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,7 +86,8 @@ class TransformerModel(TextModel):
             padding_id=self._frame.padding_id,
             first_position=first_position(self.transformer),
         )
-        self._has_types = "token_type_ids" in self.tokenizer.model_input_names
+        named = "token_type_ids" in self.tokenizer.model_input_names
+        self._has_types = named and _takes_types(self.transformer)
         self._content = model_fingerprint(place, revision)
 
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
@@ -158,3 +160,13 @@ class TransformerModel(TextModel):
         if several:
             return mean_of_layers(output.hidden_states, self.pooling)
         return output.last_hidden_state
+
+
+def _takes_types(transformer: torch.nn.Module) -> bool:
+    """Return whether a transformer takes types of tokens, which a tokenizer may make for none.
+
+    In transformers 4, DistilBERT and ModernBERT raise an error.
+    """
+    taken = inspect.signature(transformer.forward).parameters
+    any_name = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    return "token_type_ids" in taken or any_name
