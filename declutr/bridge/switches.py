@@ -101,6 +101,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
+        worker_seeds.shares_in_turn,  # first: it must be called last
         repairs.worker_processes,
         worker_seeds.numbers_of_epochs,
     ),

@@ -1,6 +1,7 @@
 """Data workers draw other random numbers in each epoch and for each row, and miss no row."""
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,3 +106,29 @@ def test_instances_that_are_kept_are_drawn_once() -> None:
     (first,), (second,) = list(loader), list(loader)
     assert torch.equal(first["x"], second["x"])
     assert len(set(first["x"][:, 1:].flatten().tolist())) == 18
+
+
+class Waiting(DatasetReader):
+    """A reader of seven rows whose first worker is slower than the second."""
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        for row in range(7):
+            if self._worker_info is not None and self._worker_info.id == 0:
+                time.sleep(0.02)
+            yield Instance({"x": TensorField(torch.tensor([float(row)]))})
+
+
+@pytest.mark.parametrize("kept", [None, 3], ids=["kept", "read in each epoch"])
+def test_rows_come_in_the_order_of_one_process(kept: int | None, bare: Any) -> None:
+    """Else a run that goes on within an epoch skips other rows than it has read."""
+
+    def read(cls: Any) -> list[float]:
+        options = {"num_workers": 2, "max_instances_in_memory": kept, "quiet": True}
+        loader = cls(Waiting(), "", batch_size=1, **options)
+        loader.index_with(Vocabulary())
+        first, second = ([float(batch["x"]) for batch in loader] for _ in range(2))
+        assert sorted(first) == sorted(second) == list(range(7))
+        return second
+
+    assert read(bare(NAME).MultiProcessDataLoader) != list(range(7))
+    assert read(MultiProcessDataLoader) == list(range(7))
