@@ -1,9 +1,12 @@
 """Repairs of validation and tests, of whose data AllenNLP may score or report a part alone."""
 
+import contextlib
 import functools
+import inspect
 import json
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,6 +15,7 @@ from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
 
+_ORDERS = ("shuffle", "_shuffle")  # settings of data loaders; the second one of "multitask"
 _OF_TRAINING = {"batches_per_epoch": None, "drop_last": False, "_instances_per_epoch": None}
 
 
@@ -70,6 +74,43 @@ def metrics_of_files(module: ModuleType) -> bool:
         }
 
     return True
+
+
+def predictions_in_order(module: ModuleType) -> bool:
+    """Let predictions that an evaluation writes have the order of the data.
+
+    The data loader is mostly that of training, which shuffles, or sorts by length (the sampler
+    "bucket"), and nothing in a line of predictions says which row it is of. Can be removed when the
+    evaluator, or `evaluate`, puts the loader in order.
+    """
+
+    @replaces(module.SimpleEvaluator)
+    def __call__(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = inspect.signature(original).bind(self, *args, **kwargs)
+        if call.arguments.get("predictions_output_file") is None:
+            return original(*call.args, **call.kwargs)
+        with _in_order(call.arguments["data_loader"]):
+            return original(*call.args, **call.kwargs)
+
+    return True
+
+
+@contextlib.contextmanager
+def _in_order(loader: Any) -> Iterator[None]:
+    """Let a data loader read its data in order within this context."""
+    changes: dict[str, Any] = {name: False for name in _ORDERS if getattr(loader, name, False)}
+    if (sampler := getattr(loader, "batch_sampler", None)) is not None:
+        size = sampler.get_batch_size()
+        if size is None:
+            logger.warning(f"Predictions are in the order of {type(sampler).__name__}.")
+        else:
+            changes |= {"batch_sampler": None, "batch_size": size}
+    before = {name: getattr(loader, name) for name in changes}
+    vars(loader).update(changes)
+    try:
+        yield
+    finally:
+        vars(loader).update(before)
 
 
 def _names(input_file: str) -> list[str]:

@@ -118,6 +118,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
     "allennlp.data.tokenizers.spacy_tokenizer": (tokenization.own_pipelines,),
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),
+    "allennlp.evaluation.evaluator": (evaluation.predictions_in_order,),
     "allennlp.interpret.saliency_interpreters.simple_gradient": (saliency.products_with_inputs,),
     "allennlp.models.archival": (untrusted.archives_by_rules, archives.carried_transformers),
     "allennlp.models.model": (module_weights.missing_weights, module_weights.gone_buffers),

@@ -41,7 +41,7 @@ class Identity(Model):
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         self.sum += float(x.sum())
-        return {"loss": (self.weight * x).mean()}
+        return {"loss": (self.weight * x).mean(), "numbers": x[:, 0]}
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         found = {"sum": self.sum}
@@ -93,6 +93,28 @@ def test_every_row_is_evaluated_once(loader: dict[str, Any], tmp_path: Path) -> 
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_sum"] == 28
     archive = tmp_path / "run" / "model.tar.gz"
     assert evaluate_from_archive(archive, str(tmp_path / "test.txt"))["sum"] == 28
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        {"batch_size": 2, "shuffle": True},
+        {"batch_size": 2, "num_workers": 2},
+        {"batch_sampler": {"type": "bucket", "batch_size": 2, "sorting_keys": ["x"]}},
+        {"type": "declutr", "batch_size": 2, "shuffle": True},
+    ],
+)
+def test_predictions_have_the_order_of_the_data(loader: dict[str, Any], tmp_path: Path) -> None:
+    settings = config(tmp_path) | {"data_loader": dict(loader), "evaluate_on_test": False}
+    train_model(Params(settings), str(tmp_path / "run"))
+    test, written = tmp_path / "test.txt", tmp_path / "predictions.jsonl"
+    test.write_text("7 6 1 2 5 4 3 9 8 10 11 12")
+    numbers = list(map(float, test.read_text().split()))
+    archive = tmp_path / "run" / "model.tar.gz"
+    for _ in range(2):
+        evaluate_from_archive(archive, str(test), predictions_output_file=str(written))
+        rows = [json.loads(line) for line in written.read_text().splitlines()]
+        assert [n for row in rows for n in row["numbers"]] == numbers
 
 
 def validated(settings: dict[str, Any], folder: Path) -> float:
