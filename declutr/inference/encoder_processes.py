@@ -19,6 +19,10 @@ from declutr.transformer.dtype_speed import KEEP
 _BLOCK = 2048  # texts of one task
 _AHEAD = 2  # tasks that are submitted ahead, for each process
 
+_ONE_PROCESS = (
+    "an encoder on several devices belongs to the process that made it. Make one with a single "
+    "device in each process."
+)
 _encoder: Any = None  # in a process of the pool, its encoder
 
 
@@ -48,7 +52,7 @@ class EncoderProcesses:
         threads = max(1, torch.get_num_threads() // max(on_cpu, 1))
         if on_cpu:
             _with_threads(threads, choose)
-        self._count = len(devices)
+        self._count, self._owner = len(devices), os.getpid()
         self._pool = ProcessPoolExecutor(
             self._count,
             context,
@@ -71,8 +75,10 @@ class EncoderProcesses:
 
         # Raises
 
-        `RuntimeError` : a process died.
+        `RuntimeError` : a process died, or this process was forked from that of the pool.
         """
+        if os.getpid() != self._owner:  # There, the pool would be waited for without end.
+            raise RuntimeError(f"This process was forked, and {_ONE_PROCESS}")
         size = max(1, min(_BLOCK, math.ceil(len(texts) / self._count)))
         # Each task takes texts at equal distances in this order, so that no process gets only the
         # long ones.
@@ -97,6 +103,9 @@ class EncoderProcesses:
         finally:
             for _, task in waiting:
                 task.cancel()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"It cannot be copied or pickled: {_ONE_PROCESS}")
 
     def close(self) -> None:
         """End the processes, and wait until they have ended."""

@@ -59,11 +59,14 @@ def open_text_model(
         if is_static(Path(place)):
             return _static_model(place, device, pooling)
         from declutr.inference.transformer_model import TransformerModel
+        from declutr.system.kernel_choices import usual_defaults
 
         keep_to_quota()
-        return TransformerModel(
-            place, device=chosen_device(device), pooling=pooling, revision=revision, trust=trust
-        )
+        on = chosen_device(device)
+        with usual_defaults():
+            return TransformerModel(
+                place, device=on, pooling=pooling, revision=revision, trust=trust
+            )
     if pooling or revision:
         name = "pooling" if pooling else "revision"
         raise EncoderError(
@@ -71,9 +74,11 @@ def open_text_model(
         )
     on = chosen_device(device)
     from declutr.inference.trained_model import TrainedModel  # importing AllenNLP takes seconds
+    from declutr.system.kernel_choices import usual_defaults
 
     keep_to_quota()
-    return TrainedModel(place, device=on, overrides=overrides, trust=trust)
+    with usual_defaults():
+        return TrainedModel(place, device=on, overrides=overrides, trust=trust)
 
 
 def _static_model(place: str, device: torch.device | str | None, pooling: str | None) -> TextModel:

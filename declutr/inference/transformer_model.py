@@ -109,8 +109,10 @@ class TransformerModel(TextModel):
         pieces, left_out = special_tokens.ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         # Without special tokens, a blank text has no tokens at all; its embedding is zeros.
-        kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
-        vectors = torch.zeros(len(pieces), self._width, device=self.device)
+        has_tokens = [bool(len(piece) or self.special_tokens) for piece in pieces]
+        kept = torch.tensor(has_tokens, device="cpu")  # of a program, the default may be another
+        shape = len(pieces), self._width
+        vectors = torch.zeros(shape, dtype=torch.float32, device=self.device)
         if kept.any():
             token_ids, mask, types = (
                 to_device(tensors[key][kept], self.device)

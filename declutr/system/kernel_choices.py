@@ -11,7 +11,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,22 @@ def processor() -> str:
     return " ".join(said)
 
 
+@contextmanager
+def usual_defaults() -> Iterator[None]:
+    """Let models and measurements begin in float32 on the CPU, whatever torch's defaults are here.
+
+    A program may have set others for its own tensors.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@usual_defaults()
 def kept_seconds(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
     """Return the least time in seconds of each kernel, measured once and then stored.
 

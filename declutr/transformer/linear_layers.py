@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Identity, Linear, Module
 
-from declutr.system.kernel_choices import PLAIN
+from declutr.system.kernel_choices import PLAIN, usual_defaults
 from declutr.transformer.architectures import fused_name
 from declutr.transformer.bfloat16_norms import round_norms
 from declutr.transformer.prepared_linear import PreparedLinear
@@ -30,6 +30,7 @@ _BEFORE_ACTIVATION = (
 _AGREE = 1e-4  # tolerance, as a share of the largest value
 
 
+@usual_defaults()
 def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> None:
     """Replace the linear layers of a module by prepared ones, if its output stays the same.
 
@@ -66,6 +67,7 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     )
 
 
+@usual_defaults()
 def choose_products(module: Module, dtype: str) -> bool:
     """Choose the quickest products for a module's linear layers, and return whether they pay off.
 

@@ -199,7 +199,8 @@ class UnpaddedPass:
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
         groups = length_groups(ends, _GROUP_TOKENS.get(device.type, 16384))
-        sent = to_device(torch.tensor(list(chain(*groups))), device)  # one copy for all
+        numbers = torch.tensor(list(chain(*groups)), device="cpu")
+        sent = to_device(numbers, device)  # one copy for all
         for group, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
             width = ends[group[0]]
             types = None if type_ids is None else type_ids[rows, :width]

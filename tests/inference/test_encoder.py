@@ -1,9 +1,14 @@
 """Tests of `Encoder`: texts in order, independent of each other, as in `allennlp predict`."""
 
+import copy
 import itertools
 import json
+import multiprocessing
+import pickle
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +119,33 @@ def test_kinds_of_input(encoder: Encoder, texts: list[str]) -> None:
 def test_inputs_that_are_not_strings(encoder: Encoder, wrong: object) -> None:
     with pytest.raises(TypeError, match=rf"got {type(wrong).__name__} at position 1"):
         encoder(["right", wrong])  # type: ignore[list-item]
+
+
+@contextmanager
+def other_defaults(default: str) -> Iterator[None]:
+    """Set defaults of torch as a program may do; "meta" stands for a GPU."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, default, before))
+    torch.set_default_device("meta" if default == "meta" else None)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("default", ["float64", "bfloat16", "meta"])
+@pytest.mark.parametrize("place", ["trained", "checkpoint", "prompted"])
+def test_defaults_of_torch_do_not_matter(
+    default: str, place: str, texts: list[str], request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue(place)
+    expected = exact(model)(texts, prompt="ka lo ")
+    with other_defaults(default):
+        encoder = exact(model)
+        assert np.array_equal(encoder(texts, prompt="ka lo "), expected)
+        assert torch.zeros(0).device.type == ("meta" if default == "meta" else "cpu")
+    assert np.array_equal(encoder(texts, prompt="ka lo "), expected)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
@@ -349,6 +381,24 @@ def test_several_processes_give_what_one_gives(
         one(["ka " * 500] * 3), two(["ka " * 500] * 3)
         assert one.truncated_texts - before == 3 and two.truncated_texts == one.truncated_texts
         assert two.describe() == one.describe()
+        for copied in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="belongs to the process that made it"):
+                copied(two)
+        context = multiprocessing.get_context("fork")
+        answers = context.SimpleQueue()
+        forked = context.Process(target=answer, args=(two, answers))
+        forked.start()
+        forked.join(30)  # it waited without end
+        forked.kill()
+        assert "was forked, and an encoder on several devices belongs" in answers.get()
+
+
+def answer(encoder: Encoder, answers: Any) -> None:
+    """Put the error of an encoder into a queue."""
+    try:
+        answers.put(encoder(["a"]).tolist())
+    except RuntimeError as error:
+        answers.put(str(error))
 
 
 def test_a_process_that_was_killed_is_reported(trained: Path) -> None:
