@@ -6,6 +6,7 @@ returns whether it changed anything.
 """
 
 import importlib
+import itertools
 import json
 import os
 import warnings
@@ -98,7 +99,7 @@ def one_draw_warning(module: ModuleType) -> bool:
 
     @replaces(module.MultiProcessDataLoader)
     def __init__(original: Any, self: Any, reader: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("max_instances_in_memory") is None and getattr(reader, "draws_anew", False):
+        if kwargs.get("max_instances_in_memory") is None and draws_anew(reader):
             warnings.warn(
                 "This data loader keeps every instance in memory, so spans are drawn once and are "
                 'the same in every epoch. Set "type": "declutr" on the data_loader (or '
@@ -108,6 +109,18 @@ def one_draw_warning(module: ModuleType) -> bool:
         original(self, reader, *args, **kwargs)
 
     return True
+
+
+def draws_anew(reader: Any) -> bool:
+    """Return whether a reader, or one that it reads by, draws other instances in every epoch.
+
+    Those of AllenNLP that read by others are "sharded", "interleaving" and "multitask".
+    """
+    if hasattr(reader, "draws_anew"):
+        return bool(reader.draws_anew)
+    parts = [getattr(reader, name, None) for name in ("reader", "readers", "_readers")]
+    inside = [part.values() if isinstance(part, dict) else [part] for part in parts if part]
+    return any(map(draws_anew, itertools.chain(*inside)))
 
 
 def attached_models(module: ModuleType) -> bool:

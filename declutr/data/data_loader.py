@@ -1,6 +1,7 @@
 """The DataLoader "declutr", whose epochs do not depend on the number of workers or processes."""
 
 import logging
+import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -13,6 +14,7 @@ from allennlp.data import DataLoader, Instance, Vocabulary
 from allennlp.data.data_loaders.data_loader import TensorDict
 from torch.utils.data import DataLoader as TorchDataLoader
 
+from declutr.bridge.additions import draws_anew
 from declutr.corpus.documents import SourceError
 from declutr.data.batch_workers import Batches, EpochBatches, as_it_is, one_thread
 from declutr.data.collation import PackedBatch, moved
@@ -96,6 +98,14 @@ class DeCLUTRDataLoader(DataLoader):
                 raise ConfigurationError(
                     "max_tokens needs a dataset reader of this package, which counts tokens first; "
                     f"got {type(self.reader).__name__}. Set batch_size instead."
+                )
+            inside = not hasattr(self.reader, "draws_anew")
+            if self.resample and inside and draws_anew(self.reader):
+                warnings.warn(
+                    f"The reader {type(self.reader).__name__} reads by one that draws anew in "
+                    "every epoch, but this data loader keeps its instances, so spans are drawn "
+                    "once. Take AllenNLP's loader (no type), with max_instances_in_memory.",
+                    stacklevel=3,  # the code that builds the loader
                 )
             self.reader = InstanceRows(self.reader)
         if (self.batch_size is None) == (self.max_tokens is None):

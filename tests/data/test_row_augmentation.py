@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.dataset_readers import InterleavingDatasetReader, ShardedDatasetReader
 from allennlp.models import archival
 
 import declutr.plugin  # noqa: F401
@@ -171,3 +173,23 @@ def test_allennlps_loader_gets_one_draw_an_epoch(make: Make, pair: Any, file: Pa
     for epoch in (1, 2):  # the loader read epoch 0
         found = sorted(ids_of(instance) for instance in reader.read(str(file)))
         assert found == sorted(expected(pair, row, epoch) for row in range(len(ROWS)))
+
+
+@pytest.mark.parametrize("kind", ["interleaving", "sharded"])
+def test_instances_that_are_kept_of_a_reader_inside_are_told(
+    kind: str, make: Make, file: Path
+) -> None:
+    reader = make(augmentation=Numbered())
+    around = (
+        InterleavingDatasetReader({"one": reader})
+        if kind == "interleaving"
+        else ShardedDatasetReader(reader)
+    )
+    path = json.dumps({"one": str(file)}) if kind == "interleaving" else f"{file}*"
+    for loader in (MultiProcessDataLoader, DeCLUTRDataLoader):
+        with pytest.warns(UserWarning, match="drawn once"):
+            loader(around, path, batch_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DeCLUTRDataLoader(around, path, batch_size=2, resample=False)
+        MultiProcessDataLoader(around, path, batch_size=2, max_instances_in_memory=2)
