@@ -5,11 +5,16 @@ depends on a release, and returns whether it changed anything.
 """
 
 import inspect
+import logging
 import os
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import replaces
+
+logger = logging.getLogger(__name__)
+
+_COMPARED = 8  # texts of each indexer whose tokens are compared with its vocabulary
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:
@@ -158,6 +163,35 @@ def empty_texts(module: ModuleType) -> bool:
         if self._max_length is None or length == 0 or length != added:
             return original(self, output)
         return {**output, "segment_concat_mask": [True] * length}
+
+    return True
+
+
+def ids_of_the_tokenizer(module: ModuleType) -> bool:
+    """Warn if an indexer passes on the token ids of the tokenizer of another transformer.
+
+    AllenNLP takes the id that a token has. So with a tokenizer and an indexer of transformers that
+    have different vocabularies, the model embedded other words. Can be removed when AllenNLP
+    compares the two.
+    """
+
+    @replaces(module.PretrainedTransformerIndexer)
+    def tokens_to_indices(original: Any, self: Any, tokens: Any, vocabulary: Any) -> Any:
+        if (compared := getattr(self, "_texts_compared", 0)) < _COMPARED:
+            self._texts_compared = compared + 1
+            known = [token for token in tokens if token.text_id is not None and token.text]
+            words = self._tokenizer.convert_ids_to_tokens([token.text_id for token in known])
+            for token, word in zip(known, words, strict=True):
+                if token.text != word:
+                    self._texts_compared = _COMPARED
+                    logger.warning(
+                        f"The token '{token.text}' has the id {token.text_id}, which is '{word}' "
+                        f"in the vocabulary of '{self._allennlp_tokenizer._model_name}': the "
+                        "tokenizer is that of another transformer than the token indexer. Name the "
+                        "same one for both."
+                    )
+                    break
+        return original(self, tokens, vocabulary)
 
     return True
 

@@ -114,7 +114,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         worker_seeds.numbers_of_shares,
     ),
     "allennlp.data.dataset_readers.interleaving_dataset_reader": (readers.shares_of_parts,),
-    "allennlp.data.token_indexers.pretrained_transformer_indexer": (pretrained.empty_texts,),
+    "allennlp.data.token_indexers.pretrained_transformer_indexer": (
+        pretrained.empty_texts,
+        pretrained.ids_of_the_tokenizer,
+    ),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (tokenization.tokenizer_methods,),
     "allennlp.data.tokenizers.spacy_tokenizer": (tokenization.own_pipelines,),
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import inspect
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from allennlp.common import Params, cached_transformers
 from allennlp.data import Batch, Instance, TokenIndexer, Vocabulary
 from allennlp.data.data_loaders.data_collator import DataCollator
 from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 
 from declutr.bridge import pretrained
 from tests.hostile_archives import with_json, with_remote_code
 
-from .conftest import TEXTS
+from .conftest import SPECIAL, TEXTS
 
 IS_5 = int(transformers.__version__.split(".")[0]) >= 5
 
@@ -179,3 +181,26 @@ def test_empty_texts_keep_their_special_tokens(max_length: int, bert: str, bare:
         for row, text in enumerate(others):
             alone = embedded([text], max_length)[0]
             torch.testing.assert_close(whole[row, : len(alone)], alone)
+
+
+def test_ids_of_another_tokenizer_are_told(
+    bert: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """AllenNLP takes them for those of its own vocabulary, and embeds other words."""
+    other = shutil.copytree(bert, tmp_path / "other")
+    words = (other / "tokenizer.json").read_text()
+    vocabulary = json.loads(words)
+    ids = vocabulary["model"]["vocab"]
+    pieces = [word for word in ids if word not in SPECIAL]
+    shifted = dict(zip(pieces, [ids[word] for word in [*pieces[1:], pieces[0]]], strict=True))
+    vocabulary["model"]["vocab"] = ids | shifted
+    (other / "tokenizer.json").write_text(json.dumps(vocabulary))
+    (other / "vocab.txt").unlink(missing_ok=True)
+    tokens = PretrainedTransformerTokenizer(bert).tokenize(TEXTS[0])
+    for model, told in ((bert, 0), (str(other), 1)):
+        indexer = PretrainedTransformerIndexer(model)
+        caplog.clear()
+        for _ in range(3):
+            found = indexer.tokens_to_indices(tokens, Vocabulary())["token_ids"]
+        assert found == [token.text_id for token in tokens]
+        assert len([r for r in caplog.records if "of another transformer" in r.message]) == told
