@@ -7,6 +7,7 @@ checkpoints are loaded correctly too.
 """
 
 import logging
+import random
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -183,6 +184,29 @@ def steps_of_processes(module: ModuleType) -> bool:
             module.dist.all_reduce(steps, module.dist.ReduceOp.MIN)
             self._total_batches_completed = before + int(steps)
         return metrics
+
+    return True
+
+
+def validation_draws(module: ModuleType) -> bool:
+    """Let validation leave the random numbers of Python and numpy as they were before it.
+
+    A loader of training that validates too draws an order for it, which nobody needs. A resumed run
+    passes over its earlier epochs by their training data alone, so that it drew another order for
+    the epoch that it went on in: some rows were read twice there, and others never. Can be removed
+    when AllenNLP keeps the state of `random` in checkpoints, or does not shuffle validation data.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _validation_loss(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        import numpy as np
+
+        states = random.getstate(), np.random.get_state()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
 
     return True
 

@@ -149,6 +149,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         resumption.mean_losses,
         resumption.steps_of_processes,
         resumption.stopped_runs,
+        resumption.validation_draws,
         resumption.parameter_orders,
     ),
     "allennlp.training.learning_rate_schedulers.combined": (

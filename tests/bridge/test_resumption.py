@@ -5,6 +5,7 @@ Whole runs, with every option of the trainer, are in `tests/test_resumed_runs.py
 
 import copy
 import logging
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import TensorField
 from allennlp.models import Model
-from allennlp.training import TrainerCallback
+from allennlp.training import Checkpointer, TrainerCallback
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from declutr.bridge import resumption
@@ -203,6 +204,65 @@ def test_the_loss_of_a_resumed_epoch_is_the_mean_of_the_steps_since(
     assert resumption.mean_losses(module)
     assert losses(module.GradientDescentTrainer) == [1.0, 1.0, 1.0]
     assert losses(DeCLUTRTrainer) == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_a_resumed_epoch_reads_each_row_once_where_validation_shuffles(
+    bare: Any, tmp_path: Path
+) -> None:
+    """A loader of training that also validates shuffles; skipped epochs are not validated."""
+    module = bare("allennlp.training.gradient_descent_trainer")
+    seen: list[float] = []  # in the second epoch
+
+    class Stopped(Exception):
+        pass
+
+    class Listener(TrainerCallback):
+        stops_at = -1
+
+        def on_batch(
+            self, trainer: Any, inputs: Any, outputs: Any, metrics: Any, epoch: int,
+            batch_number: int, is_training: bool, *args: Any, **kwargs: Any,
+        ) -> None:  # fmt: skip
+            if is_training and epoch == 1:
+                if batch_number == self.stops_at:
+                    raise Stopped
+                seen.extend(inputs[0]["x"].flatten().tolist())
+
+    def train(trainer_class: Any, folder: Path, stops_at: int = -1) -> None:
+        model = ConstantLoss()
+        data = [Instance({"x": TensorField(torch.full((1,), float(n)))}) for n in range(12)]
+        loader = SimpleDataLoader(data, batch_size=1, shuffle=True, vocab=model.vocab)
+        tests = SimpleDataLoader(data[:5], batch_size=1, shuffle=True, vocab=model.vocab)
+        listener = Listener(str(folder))
+        listener.stops_at = stops_at
+        trainer = trainer_class(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.0),
+            loader,
+            validation_data_loader=tests,
+            cuda_device=-1,
+            num_epochs=2,
+            callbacks=[listener],
+            run_confidence_checks=False,
+            serialization_dir=str(folder),
+            checkpointer=Checkpointer(str(folder), save_every_num_batches=1),
+        )
+        random.seed(5)
+        trainer.train()
+
+    def rows(trainer_class: Any, name: str) -> list[float]:
+        (folder := tmp_path / name).mkdir()
+        seen.clear()
+        with pytest.raises(Stopped):
+            train(trainer_class, folder, stops_at=6)
+        train(trainer_class, folder)
+        return sorted(seen)
+
+    assert rows(module.GradientDescentTrainer, "plain") != list(range(12))
+    assert resumption.validation_draws(module)
+    assert rows(module.GradientDescentTrainer, "cured") == list(range(12))
+    assert rows(DeCLUTRTrainer, "own") == list(range(12))
 
 
 @pytest.mark.parametrize("step, stops", [(0, True), (1, False)])
