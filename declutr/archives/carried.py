@@ -52,12 +52,13 @@ _WITHOUT_WEIGHTS = (
 def is_ours(config: dict[str, Any]) -> bool:
     """Return whether a training configuration uses this package.
 
-    It does if its model or reader is of type "declutr", or if it uses parts of a trained archive.
+    It does if its model or reader is of type "declutr", if a model of any type (one that the user
+    derives from ours) has our embedder, or if it uses parts of a trained archive.
     """
     return any(
         isinstance(config.get(part), dict) and own_name(base, config[part].get("type")) == "declutr"
         for part, base in (("model", "Model"), ("dataset_reader", "DatasetReader"))
-    ) or any(map(_is_part, _dictionaries(config)))
+    ) or any(_is_part(one) or _is_embedder(one) for one in _dictionaries(config))
 
 
 def archive_transformer(serialization_dir: str, weights: str | None = None) -> list[str]:
@@ -231,6 +232,11 @@ def _is_part(value: dict[str, Any]) -> bool:
     return isinstance(value.get("archive"), str) and any(
         own_name(base, name) == "declutr" for base in _BASES_OF_PARTS
     )
+
+
+def _is_embedder(value: dict[str, Any]) -> bool:
+    """Return whether `value` is the configuration of a transformer embedder of this package."""
+    return own_name("TokenEmbedder", value.get("type")) == "pretrained_transformer_mlm"
 
 
 def _trusts_code(value: dict[str, Any]) -> bool:

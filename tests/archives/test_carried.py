@@ -100,6 +100,9 @@ def test_a_run_can_be_archived_twice(trained: Path, tmp_path: Path) -> None:
         ({"dataset_reader": {"type": "declutr"}, "model": {"type": "from_archive"}}, True),
         ({"model": {"type": "basic_classifier"}, "dataset_reader": {"type": "snli"}}, False),
         ({"model": {}, "dataset_reader": None}, False),
+        # A class that is derived from that of this package, under a name of its own.
+        ({"model": {"type": "mine", "e": [{"type": "pretrained_transformer_mlm"}]}}, True),
+        ({"model": {"type": "mine", "e": {"type": "declutr-pretrained_transformer_mlm"}}}, True),
         ({}, False),
         ({"model": {"pooler": [{"type": "declutr", "archive": "output"}]}}, True),
         ({"model": {"pooler": {"type": "other", "archive": "output"}}}, False),
