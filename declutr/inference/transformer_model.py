@@ -80,9 +80,9 @@ class TransformerModel(TextModel):
         longest = longest_text(self.tokenizer, max_positions(self.transformer))
         limits = (modules.max_length, longest)
         self.max_length = min((limit for limit in limits if limit), default=None)
-        # The transformer computes the pooler's output itself, which needs padded texts.
+        # The transformer computes the pooler's output itself, of the first token of each row.
         self._unpadded = UnpaddedPass(
-            "none" if self.pooling == "pooler" else "auto",
+            "grouped" if self.pooling == "pooler" else "auto",
             padding_id=self._frame.padding_id,
             first_position=first_position(self.transformer),
         )
@@ -146,12 +146,9 @@ class TransformerModel(TextModel):
         types: torch.Tensor | None,
         left_out: torch.Tensor | None,
     ) -> torch.Tensor:
-        if self.pooling == "pooler":
-            inputs = {} if types is None else {"token_type_ids": types}
-            inputs |= {"input_ids": token_ids, "attention_mask": mask.long()}
-            output = self.transformer(return_dict=True, **inputs)
-            return output.pooler_output.float()
         vectors = self._unpadded(self.transformer, self._run, token_ids, mask, types)
+        if self.pooling == "pooler":
+            return vectors[:, 0].float()
         if left_out is None:
             return pooled(vectors, mask, self.pooling)
         return special_tokens.pooled_after_prompts(vectors, mask, self.pooling, left_out)
@@ -159,6 +156,8 @@ class TransformerModel(TextModel):
     def _run(self, **inputs: torch.Tensor) -> torch.Tensor:
         several = self.pooling in LAYERS
         output = self.transformer(**inputs, output_hidden_states=several, return_dict=True)
+        if self.pooling == "pooler":  # one vector a text, in the place of those of its tokens
+            return output.pooler_output[:, None].expand(*inputs["input_ids"].shape, -1)
         if several:
             return mean_of_layers(output.hidden_states, self.pooling)
         return output.last_hidden_state

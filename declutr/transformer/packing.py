@@ -111,7 +111,7 @@ def within_texts(mask: Tensor) -> Tensor:
     return begun & to_come
 
 
-def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+def length_groups(lengths: Sequence[int], most_tokens: int, equal: bool = False) -> list[list[int]]:
     """Group texts of similar length.
 
     # Parameters
@@ -119,6 +119,7 @@ def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
     lengths : the number of tokens of each text.
     most_tokens : the largest number of tokens in a padded group, which is its number of texts times
         the length of its longest. A single text may have more.
+    equal : whether the texts of a group must have the same length, so that there is no padding.
 
     # Returns
 
@@ -131,7 +132,9 @@ def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
     for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
         if not lengths[text]:
             break
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most_tokens:
+        longest = lengths[groups[-1][0]] if groups else 0
+        fits = groups and (len(groups[-1]) + 1) * longest <= most_tokens
+        if fits and (not equal or lengths[text] == longest):
             groups[-1].append(text)
         else:
             groups.append([text])

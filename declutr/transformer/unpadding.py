@@ -59,12 +59,16 @@ class UnpaddedPass:
     """A pass of a transformer over padded texts that skips most or all of the padding.
 
     It returns the same padded token embeddings as a plain pass, up to rounding, in one of these
-    ways:
+    ways. Some transformers let padding reach tokens whatever the mask says, by convolutions (as
+    ConvBERT), by Fourier transforms (FNet) or by neighbouring words (MobileBERT), so that the
+    embedding of a text would follow from the length of others. All but `"none"` give what such a
+    transformer gives for each text alone.
 
     - `"packed"`: all texts end to end in one row, with attention within each text. It wastes
       nothing.
     - `"grouped"`: one pass per group of texts of similar length. It wastes little, and works with
-      any architecture.
+      any architecture. Where padding reaches tokens, which is tried once on two short texts, the
+      lengths of a group are equal.
     - `"none"`: one plain pass with all of the padding.
     - `"auto"`: packed if the transformer can be packed, which is tried once on a few short texts,
       and otherwise grouped, which is logged.
@@ -101,6 +105,8 @@ class UnpaddedPass:
         self._asks_masks = False  # whether the model is from transformers, which inspects masks
         # Whether the model can be packed; `None` until that is tried.
         self._packs: bool | None = None if unpadding in ("auto", "packed") else False
+        # Whether padding changes the embeddings of tokens; `None` until that is tried.
+        self._padding_shows: bool | None = None
 
     def __call__(
         self,
@@ -156,7 +162,7 @@ class UnpaddedPass:
         # The processes of a sharded model must run the same number of passes, but could have
         # different numbers of groups.
         if not is_sharded(transformer):
-            return self._grouped(run, ends, texts)
+            return self._grouped(transformer, run, ends, texts)
         return self._padded(run, texts)
 
     def _padded(self, run: Run, texts: Texts) -> Tensor:
@@ -194,11 +200,19 @@ class UnpaddedPass:
             raise CannotPack("its attention is not torch's scaled_dot_product_attention")
         return packing.pad(hidden[0])
 
-    def _grouped(self, run: Run, ends: list[int], texts: Texts) -> Tensor:
+    def _grouped(
+        self, transformer: torch.nn.Module, run: Run, ends: list[int], texts: Texts
+    ) -> Tensor:
         token_ids, mask, type_ids, of_texts = texts
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
-        groups = length_groups(ends, _GROUP_TOKENS.get(device.type, 16384))
+        most = _GROUP_TOKENS.get(device.type, 16384)
+        groups = length_groups(ends, most)
+        if any(ends[group[0]] != ends[group[-1]] for group in groups):
+            if self._padding_shows is None:
+                self._padding_shows = self._try_padding(transformer, run, device)
+            if self._padding_shows:
+                groups = length_groups(ends, most, equal=True)
         numbers = torch.tensor(list(chain(*groups)), device="cpu")
         sent = to_device(numbers, device)  # one copy for all
         for group, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
@@ -234,8 +248,8 @@ class UnpaddedPass:
                 few = slice((len(mask) - 1) % step, None, step)
                 packed, mask = packed[few], mask[few]
                 padded = self._padded(run, Texts(token_ids[few], mask))
-            apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
-            if not apart < max(1e-3, 8 * torch.finfo(padded.dtype).eps):
+            apart = _apart(packed[mask], padded[mask])
+            if not apart < max(1e-3, _rounding(padded)):
                 raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
         except torch.OutOfMemoryError:
             raise
@@ -248,6 +262,43 @@ class UnpaddedPass:
             )
             return False
         return True
+
+    @torch.no_grad()
+    def _try_padding(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
+        """Return whether a short text gives something else with padding than alone."""
+        try:
+            # Models that hash at random draw numbers even here; those of training stay the same.
+            drawing = torch.random.fork_rng([device] if device.type == "cuda" else [])
+            eagerly = torch.compiler.set_stance("force_eager")
+            plainly = torch.autocast(device.type, enabled=False)
+            tried = texts_to_try(transformer, self._padding_id, device)
+            token_ids, mask = (each[1:2] for each in tried)
+            alone = mask[0]
+            with drawing, eagerly, plainly, evaluating(transformer):
+                padded = self._padded(run, Texts(token_ids, mask))[:, alone]
+                whole = self._padded(run, Texts(token_ids[:, alone], mask[:, alone]))
+            apart = _apart(padded, whole)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # what is wrong with the texts at hand, too, is raised for them
+            return False
+        shows = not apart < max(1e-4, _rounding(whole))
+        if shows:
+            logger.info(
+                f"Padding changes what {type(transformer).__name__} gives for a text, by "
+                f"{apart:.1g}: only texts of equal length go through it together."
+            )
+        return shows
+
+
+def _apart(some: Tensor, expected: Tensor) -> float:
+    """Return the largest difference of two tensors, as a share of the largest value expected."""
+    return float((some - expected).abs().max() / expected.abs().max())
+
+
+def _rounding(expected: Tensor) -> float:
+    """Return the share below which a difference may be rounding of its dtype."""
+    return 8 * torch.finfo(expected.dtype).eps
 
 
 def _cannot_pack(transformer: torch.nn.Module, reason: Exception) -> CannotPack:

@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 from hypothesis import given
@@ -90,3 +90,15 @@ def test_groups_have_texts_of_similar_length(lengths: list[int], most: int) -> N
         assert len(group) == 1 or len(group) * lengths[group[0]] <= most
     for one, following in pairwise(groups):
         assert (len(one) + 1) * lengths[one[0]] > most, f"{following[0]} would have fitted"
+
+
+@given(LENGTHS, st.integers(1, 30))
+def test_groups_of_equal_length_need_no_padding(lengths: list[int], most: int) -> None:
+    groups = length_groups(lengths, most, equal=True)
+    assert sorted(chain(*groups)) == [text for text, length in enumerate(lengths) if length]
+    for group in groups:
+        assert len({lengths[text] for text in group}) == 1
+        assert len(group) == 1 or len(group) * lengths[group[0]] <= most
+    for one, following in pairwise(groups):
+        longest = lengths[one[0]]
+        assert (len(one) + 1) * longest > most or lengths[following[0]] < longest

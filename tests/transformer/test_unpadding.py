@@ -43,9 +43,12 @@ class Encoder:
         self.shapes.append(tuple(inputs["input_ids"].shape))
         return self.model(**inputs, return_dict=True).last_hidden_state
 
-    def unpadded(self, unpadding: str) -> UnpaddedPass:
+    def unpadded(self, unpadding: str, tried: bool = False) -> UnpaddedPass:
+        """Return a pass; `tried` says that padding is known to be hidden from tokens."""
         padding = self.config.pad_token_id
-        return UnpaddedPass(unpadding, padding_id=padding, first_position=self.first)
+        unpadded = UnpaddedPass(unpadding, padding_id=padding, first_position=self.first)
+        unpadded._padding_shows = False if tried else None
+        return unpadded
 
     def embed(self, unpadding: str, ids: Tensor, mask: Tensor, *given: Any) -> Tensor:
         return self.unpadded(unpadding)(self.model, self.run, ids, mask, *given)
@@ -129,8 +132,59 @@ def test_texts_may_have_any_length(bert: Encoder, lengths: list[int]) -> None:
 def test_groups_are_of_similar_length(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
     bert.shapes.clear()
-    bert.embed("grouped", *bert.batch([5, 30, 10, 50, 12, 4]))
+    unpadded = bert.unpadded("grouped", tried=True)
+    unpadded(bert.model, bert.run, *bert.batch([5, 30, 10, 50, 12, 4]))
     assert bert.shapes == [(1, 50), (1, 30), (3, 12), (1, 4)]
+
+
+@pytest.mark.parametrize("kind", ["ConvBert", "FNet", "MobileBert", "Nystromformer", "Yoso"])
+def test_padding_reaches_no_token(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each text gets what transformers gives for it alone, in training as well.
+
+    Convolutions, Fourier transforms and neighbouring words see padding, whatever the mask says.
+    """
+    small = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "embedding_size": 16}
+    small |= {"num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 40}
+    small |= {"pad_token_id": 0, "intra_bottleneck_size": 16}
+    config = getattr(transformers, f"{kind}Config")(**small)
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(config).eval()
+    with torch.no_grad():  # attention of the first initialization would be nearly even
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+
+    def run(**inputs: Tensor) -> Tensor:
+        return model(**inputs, return_dict=True).last_hidden_state
+
+    ids = torch.randint(5, 40, (4, 20))
+    mask = torch.arange(20) < torch.tensor([20, 7, 12, 7])[:, None]
+    alone = zip(ids, mask, strict=True)
+    expected = torch.cat([model(row[inside][None]).last_hidden_state[0] for row, inside in alone])
+    for way in ("auto", "grouped"):
+        unpadded = UnpaddedPass(way)
+        with caplog.at_level(logging.INFO, logger="declutr"):
+            found = unpadded(model, run, ids, mask)[mask]
+        assert torch.allclose(found, expected, atol=1e-5)
+    assert f"Padding changes what {type(model).__name__} gives" in caplog.text
+    padded = UnpaddedPass("none")(model, run, ids, mask)[mask]
+    assert (padded - expected).abs().max() > 1e-3 * expected.abs().max()
+
+
+def test_trying_padding_changes_no_state_and_raises_nothing(bert: Encoder) -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+
+    def drawing(**inputs: Tensor) -> Tensor:
+        return bert.run(**inputs) + torch.rand(1)
+
+    def failing(**inputs: Tensor) -> Tensor:
+        raise RuntimeError("a text must have 64 tokens")
+
+    cpu = torch.device("cpu")
+    bert.model.train()
+    assert bert.unpadded("grouped")._try_padding(bert.model, drawing, cpu)
+    assert not bert.unpadded("grouped")._try_padding(bert.model, failing, cpu)
+    assert bert.model.training and torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("way", ["auto", "grouped", "packed"])
@@ -186,7 +240,8 @@ def test_texts_with_masked_tokens_are_grouped_on_a_cpu(
     ids, mask = bert.batch([5, 30, 10, 9])
     mask[1, 2:28] = mask[3] = False
     bert.shapes.clear()
-    assert bert.embed("auto", ids, mask).shape[:2] == (4, 30)
+    unpadded = bert.unpadded("auto", tried=True)
+    assert unpadded(bert.model, bert.run, ids, mask).shape[:2] == (4, 30)
     assert bert.shapes == [(1, 30), (2, 10)]
 
 

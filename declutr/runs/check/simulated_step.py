@@ -97,7 +97,7 @@ def _as_on(device: str, low_precision: bool, model: torch.nn.Module) -> Iterator
             return contextlib.nullcontext()
         return plain_autocast(kind, *args, **kwargs)
 
-    packs = [(one, one._packs) for one in _passes(model)]
+    tried = [(one, one._packs, one._padding_shows) for one in _passes(model)]
     for module in model.modules():
         unpadded = getattr(module, "_unpadded", None)
         if isinstance(unpadded, UnpaddedPass) and unpadded._packs is None:
@@ -112,8 +112,8 @@ def _as_on(device: str, low_precision: bool, model: torch.nn.Module) -> Iterator
         try:
             yield
         finally:
-            for one, before in packs:
-                one._packs = before
+            for one, *before in tried:
+                one._packs, one._padding_shows = before
 
 
 def _passes(model: torch.nn.Module) -> Iterator[UnpaddedPass]:

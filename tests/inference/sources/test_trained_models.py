@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    FNetConfig,
+    FNetModel,
+)
 
 from declutr.evaluation.metered_encoder import store_fingerprint
 from declutr.inference.encoder import Encoder
@@ -122,6 +130,26 @@ def test_neighbours_and_order_do_not_matter(
     assert np.abs(together(texts) - expected).max() < 1e-5
     order = np.random.default_rng(0).permutation(len(texts))
     assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooler"])
+def test_padding_that_a_transformer_sees_does_not_matter(tmp_path: Path, pooling: str) -> None:
+    """FNet mixes all positions, padding included: texts of other lengths must not go with it."""
+    tokenizer = wordpiece()
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
+    FNetModel(FNetConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path)
+    loaded_tokenizer, model = loaded(tmp_path)
+    texts = ["the old house", "good trains run late when snow falls", "why"]
+    expected = []
+    for text in texts:
+        with torch.no_grad():
+            output = model(**loaded_tokenizer(text, return_tensors="pt"))
+        pooled = output.pooler_output if pooling == "pooler" else output.last_hidden_state.mean(1)
+        expected.append(pooled[0].numpy())
+    encoder = open_encoder(f"{tmp_path}?pooling={pooling}", device="cpu")
+    assert np.allclose(encoder(texts), np.stack(expected), atol=1e-5)
 
 
 def test_long_texts_are_cut_and_counted(checkpoint: Path, documents: list[str]) -> None:
