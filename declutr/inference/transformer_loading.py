@@ -13,7 +13,7 @@ from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.deferral import scipy_optimize
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
-from declutr.transformer.architectures import keep_adapter_dtypes, remove_pooler
+from declutr.transformer.architectures import mend_for_autocast, remove_pooler
 
 with scipy_optimize():
     import transformers.modeling_utils  # noqa: F401 - otherwise imported with the first model
@@ -75,7 +75,7 @@ def loaded_transformer(
             raise EncoderError(f"{type(model).__name__} has no pooler; use another pooling.")
     else:
         remove_pooler(model)
-    keep_adapter_dtypes(model)
+    mend_for_autocast(model)
     return tokenizer, model
 
 

@@ -11,7 +11,7 @@ from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 
 from declutr.modules import transformer_embedder
-from declutr.transformer.architectures import keep_adapter_dtypes
+from declutr.transformer.architectures import mend_for_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
             transformer = getattr(whole, sub_module)
         if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
             transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
-        keep_adapter_dtypes(transformer.base_model)
+        mend_for_autocast(transformer.base_model)
         if gradient_checkpointing:
             transformer_embedder.recompute_layers(transformer)
         settings = max_length, last_layer_only, unpadding, layers

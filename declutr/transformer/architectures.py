@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
@@ -159,20 +160,42 @@ def features_zeroed(transformer: torch.nn.Module, zeroed: Tensor) -> Iterator[No
         hook.remove()
 
 
-def keep_adapter_dtypes(transformer: torch.nn.Module) -> None:
-    """Let the language adapters of X-MOD return tensors in the dtype of their input.
+def mend_for_autocast(transformer: torch.nn.Module) -> None:
+    """Let the language adapters of X-MOD and the attention of DeBERTa work under autocast.
 
     X-MOD writes the output of an adapter into a tensor with the dtype of the adapter's input. Under
     autocast the output is bfloat16, because it comes from a linear layer, and the input float32,
-    because it comes from a layer norm. torch does not assign one to the other by index.
+    because it comes from a layer norm. torch does not assign one to the other by index. The first
+    DeBERTa masks scores, which are bfloat16, by the lowest number of its queries, which are float32
+    because their bias is.
     """
     for module in transformer.modules():
-        if type(module).__name__ == "XmodAdapter":
+        kind = type(module).__name__
+        if kind == "XmodAdapter":
             module.register_forward_hook(_as_given)
+        if kind == "DisentangledSelfAttention" and hasattr(module, "q_bias"):
+            module.forward = functools.partial(_masked_in_range, module.forward)
 
 
 def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Tensor:
     return vectors.to(given[0].dtype)
+
+
+def _masked_in_range(forward: Any, *args: Any, **kwargs: Any) -> Any:
+    with _InRange():
+        return forward(*args, **kwargs)
+
+
+class _InRange(TorchFunctionMode):
+    """A context in which no tensor is filled with a number below the lowest of its dtype."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.masked_fill and isinstance(args[-1], float):
+            tensor, mask, value = args
+            args = tensor, mask, max(value, torch.finfo(tensor.dtype).min)
+        return func(*args, **(kwargs or {}))
 
 
 def fused_name(activation: Any) -> str | None:

@@ -1,5 +1,6 @@
 """Tests of what differs by family of transformers, on models of two layers without weights."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from declutr.transformer.architectures import (
     freeze_never_used,
     masked_lm_logits,
+    mend_for_autocast,
     remove_pooler,
 )
 from declutr.transformer.packing import texts_to_try
@@ -51,6 +53,28 @@ def test_language_modelling_without_a_pooler(kind: str) -> None:
         expected = model(input_ids=token_ids).logits[0]
         assert torch.allclose(masked_lm_logits(model, hidden), expected, atol=1e-6)
     assert texts_to_try(model.base_model, 1, torch.device("cpu"))[0].max() < config.vocab_size
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_deberta_works_under_autocast(copied: bool) -> None:
+    """Padding stays hidden, and gradients are those of float32 within bfloat16's rounding."""
+    torch.manual_seed(0)
+    positions = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+    model = AutoModel.from_config(transformers.DebertaConfig(**_SMALL, **positions)).eval()
+    mend_for_autocast(model)
+    if copied:  # as for momentum encoders
+        model = copy.deepcopy(model)
+    token_ids = torch.arange(2, 34).view(2, 16)
+    mask = (torch.arange(16) < torch.tensor([[16], [9]])).long()
+    found = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            vectors = model(token_ids, mask).last_hidden_state[mask.bool()]
+        vectors.float()[:, :8].sum().backward()
+        found.append((vectors.float(), model.embeddings.word_embeddings.weight.grad))
+    for exact, rounded in zip(*found, strict=True):
+        assert (rounded - exact).norm() < 0.02 * exact.norm()
 
 
 @pytest.mark.parametrize(

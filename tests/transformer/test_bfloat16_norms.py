@@ -75,3 +75,14 @@ def test_a_model_that_needs_float32_keeps_it(after: Callable[..., torch.Tensor])
     with torch.no_grad():
         round_norms(model, lambda: model(inputs), exact=model(inputs))
     assert type(model.norm) is LayerNorm and rounded(model) == 0
+
+
+def test_a_model_that_reads_the_weights_of_its_norms_keeps_them() -> None:
+    class Reads(Own):
+        def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+            return self.norm(vectors) * self.norm.weight
+
+    model, inputs = Reads(torch.relu), torch.randn(4, 8)
+    with torch.no_grad():
+        round_norms(model, lambda: model(inputs), exact=model(inputs))
+        assert type(model.norm) is LayerNorm
