@@ -153,15 +153,24 @@ def build_gpt2(folder: Path) -> Path:
     return _saved("GPT2", folder, **size)
 
 
-def build_t5(folder: Path) -> Path:
-    """An encoder-decoder."""
+def build_t5(folder: Path, model: str = "T5Model") -> Path:
+    """An encoder-decoder, or the encoder alone if `model` is "T5EncoderModel"."""
     size = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-    return _saved("T5", folder, decoder_start_token_id=wordpiece().pad_token_id, **size)
+    start = wordpiece().pad_token_id
+    return _saved("T5", folder, model, decoder_start_token_id=start, **size)
 
 
-def _saved(name: str, folder: Path, **settings: Any) -> Path:
+def build_bart(folder: Path) -> Path:
+    """An encoder-decoder that makes the input of its decoder from the text."""
+    size = {"d_model": 16, "max_position_embeddings": MAX_LENGTH}
+    for part in ("encoder", "decoder"):
+        size |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
+    return _saved("Bart", folder, pad_token_id=wordpiece().pad_token_id, **size)
+
+
+def _saved(name: str, folder: Path, model: str = "", **settings: Any) -> Path:
     tokenizer = wordpiece()
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **settings)
-    getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
+    getattr(transformers, model or f"{name}Model")(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

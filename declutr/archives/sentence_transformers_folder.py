@@ -65,6 +65,7 @@ class ModuleList:
     similarity : the similarity function by its sentence-transformers name (`cosine`, `dot`, ...).
     normalizes : whether embeddings are scaled to length 1.
     dense : the `Dense` layers after the pooling.
+    listed : whether there is a `modules.json`.
     """
 
     pooling: str = "mean"
@@ -77,6 +78,7 @@ class ModuleList:
     similarity: str | None = None
     normalizes: bool = False
     dense: torch.nn.ModuleList = field(default_factory=torch.nn.ModuleList)
+    listed: bool = False
 
     @property
     def prompt(self) -> str:
@@ -104,7 +106,7 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
     listed = listed_modules(files)
     if listed is None:
         return ModuleList()
-    modules = ModuleList()
+    modules = ModuleList(listed=True)
     for number, (kind, folder) in enumerate(listed):
         if kind == "Transformer" and number == 0:
             _read_transformer(modules, files, folder)

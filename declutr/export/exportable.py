@@ -16,7 +16,7 @@ from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import Prompts
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
-from declutr.transformer.architectures import remove_pooler
+from declutr.transformer.architectures import has_unused_decoder, remove_pooler
 from declutr.transformer.pooling import TOKEN_POOLINGS
 
 if TYPE_CHECKING:  # AllenNLP, which takes seconds to import, is needed for archives alone
@@ -147,6 +147,8 @@ def _of_archive(place: str, model: TrainedModel) -> Exportable:
         raise _refused(place, f"an embedder with the mean of two layers ({embedder.layers})")
     if embedder._max_length is not None:
         raise _refused(place, f"an embedder that folds texts (max_length {embedder._max_length})")
+    if has_unused_decoder(embedder.config):
+        raise _with_decoder(place)
     if not hasattr(embedder.transformer_model, "save_pretrained"):
         raise _refused(place, "an embedder with a sub_module")
     if model.codec is None:
@@ -184,8 +186,9 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
             f"'{place}' has a transformer of its own code, which other tools would have to trust. "
             "Expected one of the transformers package."
         ) from error
-    if getattr(config, "is_encoder_decoder", False):
-        raise ExportError(f"'{place}' is an encoder with a decoder; expected an encoder alone.")
+    decodes = getattr(config, "is_encoder_decoder", False)
+    if has_unused_decoder(config) or (decodes and not modules.listed):
+        raise _with_decoder(place)
     with_head = any("MaskedLM" in name for name in config.architectures or [])
     transformer = _stored_parts(place, with_head, at)
     tokenizer = AutoTokenizer.from_pretrained(place, **at)
@@ -255,6 +258,10 @@ def _as_dense(whitening: Whitening) -> Dense:
     linear = torch.nn.Linear(weight.size(1), weight.size(0))
     linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(whitening.bias)})
     return Dense(linear.requires_grad_(False), torch.nn.Identity())
+
+
+def _with_decoder(place: str) -> ExportError:
+    return ExportError(f"'{place}' is an encoder with a decoder; expected an encoder alone.")
 
 
 def _refused(place: str, what: str) -> ExportError:

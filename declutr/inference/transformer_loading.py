@@ -13,14 +13,19 @@ from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.deferral import scipy_optimize
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
-from declutr.transformer.architectures import mend_for_autocast, remove_pooler
+from declutr.transformer.architectures import embedding_part, mend_for_autocast, remove_pooler
 
 with scipy_optimize():
     import transformers.modeling_utils  # noqa: F401 - otherwise imported with the first model
 
 
 def loaded_transformer(
-    place: str, revision: str | None, folder: str, pooling: str, trust: bool
+    place: str,
+    revision: str | None,
+    folder: str,
+    pooling: str,
+    trust: bool,
+    encoder_alone: bool = True,
 ) -> tuple[Any, Any]:
     """Return the tokenizer and the model of a pretrained transformer.
 
@@ -31,6 +36,8 @@ def loaded_transformer(
     folder : the subfolder of the transformer; `""` if it lies directly at that place.
     pooling : the pooling that the model is loaded for; all weights that it needs must be stored.
     trust : open files without checking them, and run the Python code that they bring.
+    encoder_alone : of every encoder with a decoder, return the encoder. False returns what
+        sentence-transformers and training take, which is BART as a whole (`embedding_part`).
 
     # Raises
 
@@ -52,7 +59,7 @@ def loaded_transformer(
             tokenizer = AutoTokenizer.from_pretrained(place, **at)
             # By default, transformers 5 would keep the dtype that the weights were saved in.
             how = {"dtype": torch.float32, "output_loading_info": True}
-            model, info = AutoModel.from_pretrained(place, **how, **at)
+            whole, info = AutoModel.from_pretrained(place, **how, **at)
     except (safety.UnsafeArchive, MemoryError):
         raise
     except Exception as error:  # a broken file can raise nearly anything
@@ -60,9 +67,11 @@ def loaded_transformer(
             f"No transformer could be loaded from '{place}'; expected a name on the Hugging Face "
             f"hub, or a folder with a config.json, weights and a tokenizer. {_said(error)}"
         ) from error
-    if getattr(model.config, "is_encoder_decoder", False):
-        model = model.get_encoder()
-    missing = sorted(info["missing_keys"])
+    decodes = encoder_alone and getattr(whole.config, "is_encoder_decoder", False)
+    model = whole.get_encoder() if decodes else embedding_part(whole)
+    part = {id(parameter) for parameter in model.parameters()}
+    unused = {key for key, value in whole.named_parameters() if id(value) not in part}
+    missing = sorted(set(info["missing_keys"]) - unused)  # a decoder need not be stored
     used = [key for key in missing if pooling == "pooler" or not _of_the_pooler(key)]
     if used:
         raise EncoderError(

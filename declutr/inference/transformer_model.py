@@ -24,7 +24,8 @@ class TransformerModel(TextModel):
     """A pretrained transformer with pooling, or a model of the sentence-transformers package.
 
     A sentence-transformers model keeps its pooling, dense layers, normalisation, maximum length and
-    prompts. Of a model with encoder and decoder, only the encoder is used.
+    prompts. Of a model with encoder and decoder, only the encoder is used; but of BART and its
+    relatives in such a model the whole, as sentence-transformers does.
 
     # Parameters
 
@@ -63,7 +64,7 @@ class TransformerModel(TextModel):
         self._pools_prompt, self._lower_case = modules.pools_prompt, modules.lower_case
         self.normalizes = modules.normalizes
         self.tokenizer, self.transformer = loaded_transformer(
-            place, revision, modules.transformer_folder, self.pooling, trust
+            place, revision, modules.transformer_folder, self.pooling, trust, not modules.listed
         )
         self.transformer.to(device).eval()
         self.linear_part = self.transformer

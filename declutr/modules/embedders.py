@@ -11,7 +11,7 @@ from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 
 from declutr.modules import transformer_embedder
-from declutr.transformer.architectures import mend_for_autocast
+from declutr.transformer.architectures import embedding_part, mend_for_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
     max_length : the length in tokens of the segments that longer inputs are folded into (see
         AllenNLP's `PretrainedTransformerEmbedder`). Folded inputs cannot be masked.
     sub_module : the part to embed with, such as `"encoder"`; not with masked language modelling.
+        By default that of `declutr.transformer.architectures.embedding_part`: T5 has its encoder.
     train_parameters : False freezes the transformer.
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
     last_layer_only : False embeds with a trained mix of layers; the head always reads the last.
@@ -107,6 +108,8 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
                     f"sub_module '{sub_module}' is no part of {type(whole).__name__}."
                 )
             transformer = getattr(whole, sub_module)
+        elif not masked_language_modeling:
+            transformer = embedding_part(whole)
         if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
             transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
         mend_for_autocast(transformer.base_model)

@@ -29,6 +29,8 @@ _NEVER_USED = {
     "xlnet": {"mask_emb"},
 }
 _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is one
+# Encoders with a decoder whose input they make from that of the encoder, by themselves.
+_DECODE_ALONE = {"bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart"}
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 
@@ -251,6 +253,27 @@ def masked_lm_logits(model: Any, hidden: Tensor) -> Tensor:
     headed._modules = dict(model._modules)
     headed._modules[prefix] = _Given(getattr(model, prefix), hidden.unsqueeze(0))
     return headed(return_dict=True).logits.squeeze(0)
+
+
+def has_unused_decoder(config: Any) -> bool:
+    """Return whether a transformer has a decoder that takes no part in embedding texts.
+
+    The decoders of T5 and most others want an input of their own. BART and its relatives make it
+    from the text.
+    """
+    # The configuration of a stored T5EncoderModel, whose decoder is drawn at random, denies that.
+    stored = getattr(config, "architectures", None) or ()
+    decodes = getattr(config, "is_encoder_decoder", False)
+    decodes = decodes or any(name.endswith("EncoderModel") for name in stored)
+    return decodes and config.model_type not in _DECODE_ALONE
+
+
+def embedding_part(transformer: Any) -> Any:
+    """Return the part of a transformer that makes token embeddings of token ids alone.
+
+    It is the encoder of T5 and others with an unused decoder, and the whole of all others.
+    """
+    return transformer.get_encoder() if has_unused_decoder(transformer.config) else transformer
 
 
 def remove_pooler(transformer: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
 from safetensors.torch import load_file
 
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
@@ -20,7 +22,7 @@ from declutr.inference.open_text_model import EncoderError
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
 from tests import families
-from tests.conftest import make_documents, run_config
+from tests.conftest import as_sentence_transformers, make_documents, run_config
 from tests.export.conftest import TYPED, largest_difference
 
 pytestmark = pytest.mark.slow
@@ -225,6 +227,27 @@ def test_modules_that_other_tools_lack_are_refused(
     with pytest.raises(ExportError, match=f"{said}.*other tools do not have.*can be exported if"):
         export_model(run, tmp_path / "out", onnx=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_decoder_that_is_not_used_is_refused(tmp_path: Path, listed: bool) -> None:
+    place = families.build_t5(tmp_path / "t5", "T5EncoderModel")
+    if listed:
+        as_sentence_transformers(place, 16)
+    with pytest.raises(ExportError, match="is an encoder with a decoder; expected an encoder al"):
+        export_model(place, tmp_path / "out", onnx=False)
+
+
+def test_bart_is_exported_as_it_was_trained(tmp_path: Path, corpus_file: Path) -> None:
+    place = families.build_bart(tmp_path / "bart")
+    config = run_config(place, corpus_file)
+    config["model"] |= {"feedforward": None, "precision": "float32"}
+    run = tmp_path / "run"
+    train_model(Params(config), str(run))
+    made = export_model(run, tmp_path / "out", onnx=False)
+    expected = Encoder(run, dtype="float32")(families.TEXTS)
+    given = Encoder(made.folder, dtype="float32")(families.TEXTS)
+    assert largest_difference(given, expected) < 1e-6
 
 
 def test_an_export_that_differs_leaves_nothing(trained: Path, tmp_path: Path, monkeypatch) -> None:

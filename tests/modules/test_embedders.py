@@ -343,14 +343,18 @@ def test_the_mean_of_two_layers(folder: str, layers: str, unpadding: str) -> Non
     assert table.grad is not None and table.grad.any()
 
 
-def test_sub_module_embeds_with_a_part_of_the_transformer(bert: str, tmp_path: Path) -> None:
-    """The part is the encoder of an encoder-decoder."""
+@pytest.mark.parametrize("named", [{}, {"sub_module": "encoder"}])
+def test_t5_embeds_with_its_encoder(tmp_path: Path, named: dict[str, str]) -> None:
+    """Its decoder wants an input of its own."""
     folder = str(build_t5(tmp_path))
-    embedder = bare(folder, sub_module="encoder")
+    embedder = bare(folder, **named)
     ids, mask = batch_of(folder)
     expected = reference(folder, with_head=False).encoder(ids, mask.long()).last_hidden_state
     assert torch.equal(embedder(ids, mask), expected)
     assert not any("decoder" in name for name, _ in embedder.named_parameters())
+
+
+def test_sub_module_is_a_part_of_a_transformer_without_a_head(bert: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot be combined with masked"):
         PretrainedTransformerEmbedderMLM(bert, sub_module="encoder")
     with pytest.raises(ConfigurationError, match="'decoder' is no part of BertModel"):

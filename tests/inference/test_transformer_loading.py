@@ -1,0 +1,60 @@
+"""Tests of which part of a transformer is opened, and of what must be stored for it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, BartModel, T5EncoderModel
+
+from declutr.inference.encoder import Encoder
+from declutr.inference.open_text_model import EncoderError
+from tests.conftest import as_sentence_transformers
+from tests.families import TEXTS, build_bart, build_t5
+from tests.hostile_archives import with_json
+
+
+def opened(place: Path) -> Encoder:
+    return Encoder(place, device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("model", ["T5Model", "T5EncoderModel"])
+def test_an_encoder_needs_no_decoder(tmp_path: Path, model: str, listed: bool) -> None:
+    """Public models of sentence-transformers store that of T5 alone (sentence-t5, gtr-t5)."""
+    place = build_t5(tmp_path, model)
+    if listed:
+        as_sentence_transformers(place, 16)
+    encoder = T5EncoderModel.from_pretrained(place).eval()
+    assert np.allclose(opened(place)(TEXTS), _means(place, encoder), atol=1e-6)
+    if model == "T5EncoderModel":  # its configuration may say either, depending on the release
+        with_json("config.json", is_encoder_decoder=True)(place)
+        assert np.allclose(opened(place)(TEXTS), _means(place, encoder), atol=1e-6)
+        state = load_file(place / "model.safetensors")
+        state.pop("encoder.block.0.layer.0.SelfAttention.k.weight")
+        save_file(state, place / "model.safetensors", {"format": "pt"})
+        with pytest.raises(EncoderError, match=r"lacks 1 weights .* 'encoder.block.0.layer.0.Self"):
+            opened(place)
+
+
+def test_bart_is_whole_in_a_folder_of_sentence_transformers(tmp_path: Path) -> None:
+    """That package, and training, take the states of its decoder; for others it is an encoder."""
+    whole = BartModel.from_pretrained(build_bart(tmp_path)).eval()
+    alone = opened(tmp_path)(TEXTS)
+    assert np.allclose(alone, _means(tmp_path, whole.get_encoder()), atol=1e-6)
+    found = opened(as_sentence_transformers(tmp_path, 16))(TEXTS)
+    assert np.allclose(found, _means(tmp_path, whole), atol=1e-6)
+    assert np.abs(found - alone).max() > 0.1
+
+
+def _means(place: Path, model: Any) -> np.ndarray:
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    rows = []
+    for text in TEXTS:
+        encoded = tokenizer(text, return_tensors="pt")
+        inputs = encoded["input_ids"], encoded["attention_mask"]
+        with torch.no_grad():
+            rows.append(model(*inputs).last_hidden_state[0].mean(dim=0).numpy())
+    return np.stack(rows)
