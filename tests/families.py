@@ -153,6 +153,13 @@ def build_gpt2(folder: Path) -> Path:
     return _saved("GPT2", folder, **size)
 
 
+def build_opt(folder: Path) -> Path:
+    """A transformer whose token embeddings are narrower than its layers."""
+    size = {"hidden_size": 16, "word_embed_proj_dim": 8, "ffn_dim": 32, "num_hidden_layers": 1}
+    size |= {"num_attention_heads": 2, "max_position_embeddings": MAX_LENGTH}
+    return _saved("OPT", folder, do_layer_norm_before=False, pad_token_id=0, **size)
+
+
 def build_t5(folder: Path, model: str = "T5Model") -> Path:
     """An encoder-decoder, or the encoder alone if `model` is "T5EncoderModel"."""
     size = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}

@@ -16,7 +16,11 @@ from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import Prompts
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
-from declutr.transformer.architectures import has_unused_decoder, remove_pooler
+from declutr.transformer.architectures import (
+    has_unused_decoder,
+    output_width,
+    remove_pooler,
+)
 from declutr.transformer.pooling import TOKEN_POOLINGS
 
 if TYPE_CHECKING:  # AllenNLP, which takes seconds to import, is needed for archives alone
@@ -71,7 +75,7 @@ class Exportable:
     @property
     def width(self) -> int:
         """The dimension of token embeddings."""
-        return self.transformer.config.hidden_size
+        return output_width(self.transformer.config)
 
     @property
     def dimension(self) -> int:

@@ -15,7 +15,12 @@ from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system import raised_as
 from declutr.system.host_memory import to_device
-from declutr.transformer.architectures import first_position, longest_text, max_positions
+from declutr.transformer.architectures import (
+    first_position,
+    longest_text,
+    max_positions,
+    output_width,
+)
 from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
 from declutr.transformer.unpadding import UnpaddedPass
 
@@ -68,7 +73,7 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.linear_part = self.transformer
-        self._width: int = self.transformer.config.hidden_size
+        self._width = output_width(self.transformer.config)
         self.dense = modules.dense.to(device).eval()
         layers: list[Any] = list(self.dense)
         self.dimension = layers[-1].linear.out_features if layers else self._width

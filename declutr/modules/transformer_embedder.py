@@ -18,7 +18,9 @@ from declutr.transformer.architectures import (
     features_zeroed,
     first_position,
     max_positions,
+    output_width,
     remove_pooler,
+    text_config,
 )
 from declutr.transformer.packed_attention import recomputation_contexts
 from declutr.transformer.pooling import LAYERS, mean_of_layers
@@ -64,8 +66,10 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         self.tokenizer = tokenizer.tokenizer
         self.transformer_model = transformer
         self.config = config
-        self.output_dim = config.hidden_size
-        self._scalar_mix = None if last_layer_only else ScalarMix(config.num_hidden_layers)
+        self.output_dim = output_width(config)
+        self._scalar_mix = (
+            None if last_layer_only else ScalarMix(text_config(config).num_hidden_layers)
+        )
         if layers is not None and (layers not in LAYERS or not last_layer_only):
             raise ConfigurationError(
                 f"Got layers '{layers}' and last_layer_only {last_layer_only}. Expected one of "

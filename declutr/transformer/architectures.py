@@ -28,6 +28,8 @@ _NEVER_USED = {
     "esm": {"contact_head"},
     "xlnet": {"mask_emb"},
 }
+# By model type, the setting that is the width of token embeddings, if not the hidden size.
+_WIDTHS = {"opt": "word_embed_proj_dim", "embedding_gemma2_text": "embedding_dim"}
 _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is one
 # Encoders with a decoder whose input they make from that of the encoder, by themselves.
 _DECODE_ALONE = {"bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart"}
@@ -94,8 +96,31 @@ def longest_text(tokenizer: Any, positions: int | None) -> int | None:
 
 def _table_size(config: Any) -> int | None:
     """Return the size of the position table; `None` if positions are relative or unknown."""
-    size = getattr(config, "max_position_embeddings", None)
+    size = getattr(text_config(config), "max_position_embeddings", None)
     return size if size is not None and size > 0 else None
+
+
+def output_width(config: Any) -> int:
+    """Return the width of the token embeddings that the transformer of a configuration gives.
+
+    It is the hidden size, but for those that project their last layer (OPT of 350 million
+    parameters), or have two streams (Reformer).
+    """
+    config = text_config(config)
+    if config.model_type == "reformer":
+        return 2 * config.hidden_size
+    return getattr(config, _WIDTHS.get(config.model_type, "hidden_size"))
+
+
+def text_config(config: Any) -> Any:
+    """Return the part of a configuration that is about text; others have images or sound."""
+    return getattr(config, "text_config", None) or config
+
+
+def attends_nearby(config: Any) -> bool:
+    """Return whether some layers of a configuration's transformer attend to neighbours only."""
+    windows = ("local_attention", "sliding_window")
+    return any(getattr(text_config(config), window, None) for window in windows)
 
 
 def embedding_layer(transformer: torch.nn.Module) -> torch.nn.Module:

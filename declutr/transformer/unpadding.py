@@ -12,6 +12,7 @@ from torch import Tensor
 
 from declutr.system.distributed import is_sharded
 from declutr.system.host_memory import on_host, remember, to_device
+from declutr.transformer.architectures import attends_nearby
 from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import (
     CannotPack,
@@ -233,8 +234,7 @@ class UnpaddedPass:
         try:
             if "position_ids" not in _inputs_of(transformer):
                 raise CannotPack("it takes no position_ids")
-            config = getattr(transformer, "config", None)
-            if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
+            if attends_nearby(getattr(transformer, "config", None)):
                 raise CannotPack("some of its layers attend to neighbours only")
             token_ids, mask = texts_to_try(transformer, self._padding_id, device)
             # It must run eagerly, because attention masks are ignored in compiled code.

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BartModel, T5EncoderModel
+from transformers import AutoTokenizer, BartModel, OPTModel, T5EncoderModel
 
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from tests.conftest import as_sentence_transformers
-from tests.families import TEXTS, build_bart, build_t5
+from tests.families import TEXTS, build_bart, build_opt, build_t5
 from tests.hostile_archives import with_json
 
 
@@ -47,6 +48,15 @@ def test_bart_is_whole_in_a_folder_of_sentence_transformers(tmp_path: Path) -> N
     found = opened(as_sentence_transformers(tmp_path, 16))(TEXTS)
     assert np.allclose(found, _means(tmp_path, whole), atol=1e-6)
     assert np.abs(found - alone).max() > 0.1
+
+
+def test_embeddings_may_be_narrower_than_layers(tmp_path: Path) -> None:
+    encoder = opened(build_opt(tmp_path))
+    assert encoder.dimension == 8
+    plain = OPTModel.from_pretrained(tmp_path).eval()
+    assert np.allclose(encoder(TEXTS), _means(tmp_path, plain), atol=1e-6)
+    embedder = PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
+    assert embedder.get_output_dim() == 8
 
 
 def _means(place: Path, model: Any) -> np.ndarray:

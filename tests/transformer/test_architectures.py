@@ -9,9 +9,12 @@ import transformers
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from declutr.transformer.architectures import (
+    attends_nearby,
+    configured_max_positions,
     freeze_never_used,
     masked_lm_logits,
     mend_for_autocast,
+    output_width,
     remove_pooler,
 )
 from declutr.transformer.packing import texts_to_try
@@ -53,6 +56,36 @@ def test_language_modelling_without_a_pooler(kind: str) -> None:
         expected = model(input_ids=token_ids).logits[0]
         assert torch.allclose(masked_lm_logits(model, hidden), expected, atol=1e-6)
     assert texts_to_try(model.base_model, 1, torch.device("cpu"))[0].max() < config.vocab_size
+
+
+_OPT = {"ffn_dim": 16, "word_embed_proj_dim": 8, "do_layer_norm_before": False}
+_REFORMER = {"attn_layers": ["local"], "axial_pos_embds": False, "feed_forward_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "width"),
+    [
+        ("Bert", {}, 16),
+        ("OPT", _OPT, 8),
+        ("Reformer", _REFORMER, 32),
+        ("EmbeddingGemma2Text", {"embedding_dim": 12, "head_dim": 8, "num_key_value_heads": 1}, 12),
+    ],
+)
+def test_the_width_of_token_embeddings(kind: str, settings: dict[str, Any], width: int) -> None:
+    made = getattr(transformers, f"{kind}Config", None)
+    if made is None:
+        pytest.skip("this release of transformers does not know it")
+    config = made(**_SMALL, **settings)
+    with torch.no_grad():
+        found = AutoModel.from_config(config).eval()(torch.arange(2, 18)[None])
+    assert output_width(config) == found.last_hidden_state.size(-1) == width
+
+
+def test_of_images_and_text_the_text_counts() -> None:
+    text = {"hidden_size": 24, "sliding_window": 4, "max_position_embeddings": 30}
+    images = transformers.CLIPConfig(text_config=text)
+    assert (output_width(images), attends_nearby(images)) == (24, True)
+    assert configured_max_positions(images) == 30
 
 
 @pytest.mark.parametrize("copied", [False, True])

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from declutr.runs.check.device_functions import META, OfDevice
 from declutr.transformer import packed_attention
+from declutr.transformer.architectures import attends_nearby
 from declutr.transformer.unpadding import UnpaddedPass, _inputs_of
 
 _aten = torch.ops.aten
@@ -126,9 +127,12 @@ def _passes(model: torch.nn.Module) -> Iterator[UnpaddedPass]:
 def _can_pack(transformer: torch.nn.Module) -> bool:
     """Return whether a transformer can probably be packed; trying it needs contents."""
     config = getattr(transformer, "config", None)
-    near = any(getattr(config, key, None) for key in ("local_attention", "sliding_window"))
     attention = getattr(config, "_attn_implementation", "sdpa")
-    return "position_ids" in _inputs_of(transformer) and not near and attention == "sdpa"
+    return (
+        "position_ids" in _inputs_of(transformer)
+        and not attends_nearby(config)
+        and attention == "sdpa"
+    )
 
 
 def step_memory(
