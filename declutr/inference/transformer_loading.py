@@ -13,7 +13,7 @@ from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.deferral import scipy_optimize
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
-from declutr.transformer.architectures import embedding_part, mend_for_autocast, remove_pooler
+from declutr.transformer.architectures import embedding_part, mend, remove_pooler
 
 with scipy_optimize():
     import transformers.modeling_utils  # noqa: F401 - otherwise imported with the first model
@@ -84,7 +84,7 @@ def loaded_transformer(
             raise EncoderError(f"{type(model).__name__} has no pooler; use another pooling.")
     else:
         remove_pooler(model)
-    mend_for_autocast(model)
+    mend(model)
     return tokenizer, model
 
 

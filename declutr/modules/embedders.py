@@ -11,7 +11,7 @@ from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 
 from declutr.modules import transformer_embedder
-from declutr.transformer.architectures import embedding_part, mend_for_autocast
+from declutr.transformer.architectures import embedding_part, mend
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
             transformer = embedding_part(whole)
         if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
             transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
-        mend_for_autocast(transformer.base_model)
+        mend(transformer.base_model)
         if gradient_checkpointing:
             transformer_embedder.recompute_layers(transformer)
         settings = max_length, last_layer_only, unpadding, layers

@@ -33,6 +33,7 @@ _WIDTHS = {"opt": "word_embed_proj_dim", "embedding_gemma2_text": "embedding_dim
 _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is one
 # Encoders with a decoder whose input they make from that of the encoder, by themselves.
 _DECODE_ALONE = {"bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart"}
+_BIGBIRD_PEGASUS = "BigBirdPegasusEncoder"
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 
@@ -96,7 +97,9 @@ def longest_text(tokenizer: Any, positions: int | None) -> int | None:
 
 def _table_size(config: Any) -> int | None:
     """Return the size of the position table; `None` if positions are relative or unknown."""
-    size = getattr(text_config(config), "max_position_embeddings", None)
+    config = text_config(config)
+    names = "max_position_embeddings", "max_seq_len"  # the second is MPT's
+    size = next((getattr(config, name) for name in names if hasattr(config, name)), None)
     return size if size is not None and size > 0 else None
 
 
@@ -121,6 +124,16 @@ def attends_nearby(config: Any) -> bool:
     """Return whether some layers of a configuration's transformer attend to neighbours only."""
     windows = ("local_attention", "sliding_window")
     return any(getattr(text_config(config), window, None) for window in windows)
+
+
+def longest_full_attention(config: Any) -> int:
+    """Return the length up to which texts attend fully and longer ones sparsely (BigBird).
+
+    It is 0 if all lengths attend alike.
+    """
+    if getattr(config, "attention_type", None) != "block_sparse":
+        return 0
+    return (5 + 2 * config.num_random_blocks) * config.block_size
 
 
 def embedding_layer(transformer: torch.nn.Module) -> torch.nn.Module:
@@ -187,9 +200,13 @@ def features_zeroed(transformer: torch.nn.Module, zeroed: Tensor) -> Iterator[No
         hook.remove()
 
 
-def mend_for_autocast(transformer: torch.nn.Module) -> None:
-    """Let the language adapters of X-MOD and the attention of DeBERTa work under autocast.
+def mend(transformer: torch.nn.Module) -> None:
+    """Repair what some transformers do wrong.
 
+    BigBird attends fully from the first short batch on, to longer texts as well, which it would
+    attend sparsely to before. It goes by the length of each batch then.
+
+    The language adapters of X-MOD and the attention of DeBERTa do not work under autocast.
     X-MOD writes the output of an adapter into a tensor with the dtype of the adapter's input. Under
     autocast the output is bfloat16, because it comes from a linear layer, and the input float32,
     because it comes from a layer norm. torch does not assign one to the other by index. The first
@@ -202,6 +219,8 @@ def mend_for_autocast(transformer: torch.nn.Module) -> None:
             module.register_forward_hook(_as_given)
         if kind == "DisentangledSelfAttention" and hasattr(module, "q_bias"):
             module.forward = functools.partial(_masked_in_range, module.forward)
+        if hasattr(module, "set_attention_type") and kind in ("BigBirdModel", _BIGBIRD_PEGASUS):
+            module.register_forward_pre_hook(_attend_by_length, with_kwargs=True)
 
 
 def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Tensor:
@@ -211,6 +230,17 @@ def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Te
 def _masked_in_range(forward: Any, *args: Any, **kwargs: Any) -> Any:
     with _InRange():
         return forward(*args, **kwargs)
+
+
+def _attend_by_length(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    most = longest_full_attention(module.config)
+    tokens = kwargs.get("input_ids", args[0] if args else None)
+    if not most or tokens is None:
+        return
+    wanted = "original_full" if tokens.size(1) <= most else "block_sparse"
+    if module.attention_type != wanted:
+        with torch.random.fork_rng(devices=[]):  # new layers draw weights, and get the old ones
+            module.set_attention_type(wanted)
 
 
 class _InRange(TorchFunctionMode):

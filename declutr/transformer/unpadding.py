@@ -12,7 +12,7 @@ from torch import Tensor
 
 from declutr.system.distributed import is_sharded
 from declutr.system.host_memory import on_host, remember, to_device
-from declutr.transformer.architectures import attends_nearby
+from declutr.transformer.architectures import attends_nearby, longest_full_attention
 from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import (
     CannotPack,
@@ -208,12 +208,15 @@ class UnpaddedPass:
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
         most = _GROUP_TOKENS.get(device.type, 16384)
-        groups = length_groups(ends, most)
+        # Texts that attend fully and sparsely are not padded to the same length.
+        full = longest_full_attention(getattr(transformer, "config", None))
+        parts = [[n * (n > full) for n in ends], [n * (n <= full) for n in ends]]
+        groups = [*chain(*(length_groups(part, most) for part in parts))]
         if any(ends[group[0]] != ends[group[-1]] for group in groups):
             if self._padding_shows is None:
                 self._padding_shows = self._try_padding(transformer, run, device)
             if self._padding_shows:
-                groups = length_groups(ends, most, equal=True)
+                groups = [*chain(*(length_groups(part, most, equal=True) for part in parts))]
         numbers = torch.tensor(list(chain(*groups)), device="cpu")
         sent = to_device(numbers, device)  # one copy for all
         for group, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):

@@ -13,11 +13,12 @@ from declutr.transformer.architectures import (
     configured_max_positions,
     freeze_never_used,
     masked_lm_logits,
-    mend_for_autocast,
+    mend,
     output_width,
     remove_pooler,
 )
 from declutr.transformer.packing import texts_to_try
+from declutr.transformer.unpadding import UnpaddedPass
 
 _SMALL = {
     "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -88,13 +89,48 @@ def test_of_images_and_text_the_text_counts() -> None:
     assert configured_max_positions(images) == 30
 
 
+def test_mpt_takes_no_longer_texts() -> None:
+    """Its biases by distance are those of a table."""
+    config = transformers.MptConfig(vocab_size=50, d_model=16, n_heads=2, n_layers=1, max_seq_len=8)
+    model = AutoModel.from_config(config)
+    assert configured_max_positions(config) == 8
+    assert model(torch.arange(8)[None]).last_hidden_state.isfinite().all()
+    with pytest.raises(RuntimeError):
+        model(torch.arange(9)[None])
+
+
+@pytest.mark.parametrize("kind", ["BigBird", "BigBirdPegasus"])
+def test_bigbird_attends_by_the_length_of_each_text(kind: str) -> None:
+    """transformers attends fully to all texts after the first short one."""
+    torch.manual_seed(0)
+    sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+    model = AutoModel.from_config(
+        getattr(transformers, f"{kind}Config")(**{**_SMALL, **_DECODES, **sparse})
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    plain = copy.deepcopy(model)
+    mend(model)
+    mask = torch.arange(32) < torch.tensor([32, 12, 26, 5])[:, None]  # 14 tokens attend fully
+    ids = torch.randint(2, 50, mask.shape)
+    alone = zip(ids, mask, strict=True)
+    with torch.no_grad():
+        expected = [copy.deepcopy(plain)(row[inside][None])[0][0] for row, inside in alone]
+        state = torch.get_rng_state()
+        for _ in range(2):
+            found = UnpaddedPass(padding_id=1)(model, lambda **given: model(**given)[0], ids, mask)
+            assert torch.allclose(found[mask], torch.cat(expected), atol=1e-5)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_deberta_works_under_autocast(copied: bool) -> None:
     """Padding stays hidden, and gradients are those of float32 within bfloat16's rounding."""
     torch.manual_seed(0)
     positions = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
     model = AutoModel.from_config(transformers.DebertaConfig(**_SMALL, **positions)).eval()
-    mend_for_autocast(model)
+    mend(model)
     if copied:  # as for momentum encoders
         model = copy.deepcopy(model)
     token_ids = torch.arange(2, 34).view(2, 16)
