@@ -126,14 +126,23 @@ def attends_nearby(config: Any) -> bool:
     return any(getattr(text_config(config), window, None) for window in windows)
 
 
-def longest_full_attention(config: Any) -> int:
-    """Return the length up to which texts attend fully and longer ones sparsely (BigBird).
+def turning_length(config: Any) -> int:
+    """Return the length beyond which a transformer computes texts otherwise; 0 if there is none.
 
-    It is 0 if all lengths attend alike.
+    BigBird attends sparsely to longer texts, and rotary positions of the type "longrope" (Phi-3)
+    turn more slowly in them.
     """
-    if getattr(config, "attention_type", None) != "block_sparse":
+    config = text_config(config)
+    if getattr(config, "attention_type", None) == "block_sparse":
+        return (5 + 2 * config.num_random_blocks) * config.block_size
+    rotary: Any = (
+        getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    )
+    if "longrope" not in (rotary.get("rope_type"), rotary.get("type")):
         return 0
-    return (5 + 2 * config.num_random_blocks) * config.block_size
+    name = "original_max_position_embeddings"
+    found: int = rotary.get(name) or getattr(config, name, 0)
+    return found
 
 
 def embedding_layer(transformer: torch.nn.Module) -> torch.nn.Module:
@@ -233,7 +242,7 @@ def _masked_in_range(forward: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _attend_by_length(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    most = longest_full_attention(module.config)
+    most = turning_length(module.config)
     tokens = kwargs.get("input_ids", args[0] if args else None)
     if not most or tokens is None:
         return

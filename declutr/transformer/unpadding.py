@@ -12,7 +12,7 @@ from torch import Tensor
 
 from declutr.system.distributed import is_sharded
 from declutr.system.host_memory import on_host, remember, to_device
-from declutr.transformer.architectures import attends_nearby, longest_full_attention
+from declutr.transformer.architectures import attends_nearby, turning_length
 from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import (
     CannotPack,
@@ -208,9 +208,8 @@ class UnpaddedPass:
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
         most = _GROUP_TOKENS.get(device.type, 16384)
-        # Texts that attend fully and sparsely are not padded to the same length.
-        full = longest_full_attention(getattr(transformer, "config", None))
-        parts = [[n * (n > full) for n in ends], [n * (n <= full) for n in ends]]
+        turn = turning_length(getattr(transformer, "config", None))
+        parts = [[n * (n > turn) for n in ends], [n * (n <= turn) for n in ends]]
         groups = [*chain(*(length_groups(part, most) for part in parts))]
         if any(ends[group[0]] != ends[group[-1]] for group in groups):
             if self._padding_shows is None:

@@ -99,6 +99,34 @@ def test_mpt_takes_no_longer_texts() -> None:
         model(torch.arange(9)[None])
 
 
+@pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="its settings have other names there"
+)
+def test_longer_texts_do_not_turn_the_positions_of_others() -> None:
+    """With the positions of Phi-3, a batch of more than 14 tokens has other frequencies."""
+    torch.manual_seed(0)
+    rotary = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 14}
+    rotary |= {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    others = {"original_max_position_embeddings": 14, "bos_token_id": 2, "eos_token_id": 3}
+    config = transformers.Phi3Config(**_SMALL, **others, rope_parameters=rotary)
+    model = AutoModel.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+        mask = torch.arange(32) < torch.tensor([32, 12, 26, 5])[:, None]
+        ids = torch.randint(2, 50, mask.shape)
+        alone = zip(ids, mask, strict=True)
+        expected = torch.cat([model(row[inside][None])[0][0] for row, inside in alone])
+
+        def run(**given: Any) -> Any:
+            return model(**given)[0]
+
+        found = UnpaddedPass(padding_id=1)(model, run, ids, mask)
+        assert torch.allclose(found[mask], expected, atol=1e-5)
+        padded = UnpaddedPass("none", padding_id=1)(model, run, ids, mask)
+        assert not torch.allclose(padded[mask], expected, atol=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["BigBird", "BigBirdPegasus"])
 def test_bigbird_attends_by_the_length_of_each_text(kind: str) -> None:
     """transformers attends fully to all texts after the first short one."""
