@@ -16,16 +16,26 @@ def cached_as_asked(module: ModuleType) -> bool:
     kept, and given to callers that ask for them; one with `reinit_modules` was given to all, with
     the numbers drawn for the first. These two are not cached.
 
+    What was read from a folder that is gone is dropped: each opening of an archive extracts its
+    transformer to a new folder, and left a tokenizer behind for good.
+
     To be applied before `tokenizer_arguments`, so that it sees the arguments that AllenNLP looks up
     tokenizers by. Can be removed when AllenNLP looks up both by all arguments, and by the state of
     their files, and caches only what it read.
     """
     read_as: dict[Any, Any] = {}
+    on_disk: set[Any] = set()  # the keys of what was read from a path
 
     def forget_other(cache: dict[Any, Any], key: Any, asked: Any) -> None:
         if read_as.get(key, asked) != asked:
             cache.pop(key, None)
         read_as[key] = asked
+        for gone in [one for one in on_disk.intersection(cache) if not os.path.exists(one[0])]:
+            for known in (cache, read_as):
+                known.pop(gone, None)
+            on_disk.discard(gone)
+        if os.path.exists(key[0]):
+            on_disk.add(key)
 
     @replaces(module)
     def get(original: Any, model_name: str, make_copy: bool, *args: Any, **kwargs: Any) -> Any:

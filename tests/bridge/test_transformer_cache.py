@@ -102,3 +102,25 @@ def test_changed_weights_of_another_file_are_read_again(bert: str, tmp_path: Pat
         state["embeddings.word_embeddings.weight"].fill_(number)
         torch.save(state, file)
         assert (words() == number).all()
+
+
+def test_what_was_read_from_a_folder_that_is_gone_is_dropped(
+    bert: str, tmp_path: Path, bare: Any
+) -> None:
+    """As by opening archives again and again, each time in a new folder."""
+
+    def open_and_remove(module: Any) -> None:
+        for number in range(3):
+            folder = str(shutil.copytree(bert, tmp_path / f"extracted{number}"))
+            module.get_tokenizer(folder)
+            module.get(folder, False)
+            shutil.rmtree(folder)
+
+    plain = bare(NAME)
+    open_and_remove(plain)
+    assert len(plain._tokenizer_cache) == len(plain._model_cache) == 3
+    kept = PretrainedTransformerTokenizer(bert).tokenizer, cached_transformers.get(bert, False)
+    open_and_remove(cached_transformers)
+    again = PretrainedTransformerTokenizer(bert).tokenizer, cached_transformers.get(bert, False)
+    assert all(one is other for one, other in zip(kept, again, strict=True))
+    assert len(cached_transformers._tokenizer_cache) == len(cached_transformers._model_cache) == 1
