@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from declutr.archives import CONFIG, MODULES, SETTINGS
@@ -21,7 +22,7 @@ def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
     """Return a fingerprint of the names and contents of files.
 
     It does not depend on the times of the files, nor on where `root` lies. Unchanged files are not
-    read again: `declutr.corpus.file_digests` stores the digests of their contents.
+    read again: `declutr.corpus.file_digests` stores the digests of their contents, where it can.
 
     # Parameters
 
@@ -31,7 +32,8 @@ def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
     """
     # In the cache of the hub, the files of a model are links; digests are stored of their targets.
     cache = default_cache_dir()
-    cache.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # a home folder may be read-only, or not be there
+        cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests([file.resolve() for file in files], cache)
     names = {
         str(file.relative_to(root)) if root else str(number): digests[file.resolve()][0]

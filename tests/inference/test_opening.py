@@ -167,3 +167,15 @@ def test_configurations_that_are_no_json_objects_are_refused(
     place = changed(trained, tmp_path, hostile.with_text("config.json", content))
     with pytest.raises(UnsafeArchive, match=r"config\.json holds no JSON object"):
         opened(place)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_not_needed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose user has no home folder, or a read-only one."""
+    expected = opened(folder)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path / "file" / "cache"))
+    encoder = opened(folder)
+    assert np.array_equal(encoder(["ka lo"]), expected(["ka lo"]))
+    assert encoder.describe() == expected.describe()
