@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from declutr.bridge.own_names import CARRIED_NAMES, names_own, of_archive
@@ -65,6 +65,32 @@ def carried_transformers(module: ModuleType) -> bool:
     ) -> Any:
         config = with_archived(config, serialization_dir)
         return original(config, weights_path, serialization_dir, cuda_device)
+
+    return True
+
+
+def included_files(module: ModuleType) -> bool:
+    """Let `include_in_archive` find files in a serialization directory of any name.
+
+    AllenNLP took brackets and stars in it for a pattern, and left the files out without a word.
+    Can be removed when `archive_model` escapes the directory.
+    """
+    plain = module.glob
+
+    @replaces(module)
+    def archive_model(original: Any, *args: Any, **kwargs: Any) -> str:
+        arguments = inspect.signature(original).bind(*args, **kwargs).arguments
+        begin = os.path.join(arguments["serialization_dir"], "")
+
+        def within(pattern: str) -> list[str]:
+            inside = pattern.startswith(begin)  # unless the user gave another place
+            return plain.glob(plain.escape(begin) * inside + pattern.removeprefix(begin))
+
+        module.glob = SimpleNamespace(glob=within)  # type: ignore[attr-defined]
+        try:
+            return original(**arguments)
+        finally:
+            module.glob = plain  # type: ignore[attr-defined]
 
     return True
 

@@ -363,3 +363,21 @@ def removed_checkpoints(module: ModuleType) -> bool:
 
     module.Checkpointer._remove_checkpoint = _remove_checkpoint
     return True
+
+
+def found_checkpoints(module: ModuleType) -> bool:
+    """Let the checkpointer find its checkpoints in a folder of any name.
+
+    AllenNLP took brackets and stars in it for a pattern, as in `runs/[lr=1e-5]`, and could not
+    tell the step where it has a line feed: the run broke off, or did not go on when it was resumed.
+    Can be removed when `_find_all_checkpoints` escapes the folder, and reads the names of files.
+    """
+
+    def _find_all_checkpoints(self: Any) -> set[tuple[int, int]]:
+        shard = f"_w{self._rank}" if self.state_is_sharded else ""
+        files = Path(self._serialization_dir).glob(f"model_state_e*_b*{shard}.th")
+        places = {self._parse_model_state_path(file.name) for file in files}
+        return places - {None}
+
+    module.Checkpointer._find_all_checkpoints = _find_all_checkpoints
+    return True

@@ -123,7 +123,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),
     "allennlp.evaluation.evaluator": (evaluation.predictions_in_order,),
     "allennlp.interpret.saliency_interpreters.simple_gradient": (saliency.products_with_inputs,),
-    "allennlp.models.archival": (untrusted.archives_by_rules, archives.carried_transformers),
+    "allennlp.models.archival": (
+        untrusted.archives_by_rules,
+        archives.carried_transformers,
+        archives.included_files,
+    ),
     "allennlp.models.model": (module_weights.missing_weights, module_weights.gone_buffers),
     "allennlp.models.multitask": (multitask.inputs_of_heads,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
@@ -137,6 +141,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.checkpointer": (
         checkpoints.checkpoint_globals,
         resumption.removed_checkpoints,
+        resumption.found_checkpoints,
     ),
     "allennlp.training.util": (gradients.sparse_norms,),
     "allennlp.training.gradient_descent_trainer": (

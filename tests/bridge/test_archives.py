@@ -1,5 +1,6 @@
 """Tests of the additions to AllenNLP's archives: carried transformers, and safe extraction."""
 
+import glob
 import importlib.util
 import os
 import pickle
@@ -131,3 +132,27 @@ def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_
     assert not marker.exists()
     with pytest.raises(ValueError, match="'link' is a symbolic link to '/etc'"):
         load_archive(tar_of(archive, [special("link", tarfile.SYMTYPE, "/etc")]))
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_files_are_included_from_a_folder_of_any_name(
+    bare: Any, tmp_path: Path, kind: type
+) -> None:
+    folder = tmp_path / "[lr=1e-5]"
+    files = ["config.json", "best.th", "vocabulary/tokens.txt", "inside/a.txt", "b.txt", "c.csv"]
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+    def archived(module: Any, included: list[str]) -> set[str]:
+        with tarfile.open(module.archive_model(kind(folder), include_in_archive=included)) as file:
+            return {member.name for member in file if member.isfile()} - {
+                "config.json", "weights.th", "vocabulary/tokens.txt",
+            }  # fmt: skip
+
+    module = bare("allennlp.models.archival")
+    assert archived(module, ["inside", "*.txt"]) == set()
+    assert archives.included_files(module)
+    assert archived(module, ["inside", "*.txt"]) == {"inside/a.txt", "b.txt"}
+    assert archived(module, ["[bc].*", "none"]) == {"b.txt", "c.csv"}
+    assert module.glob is glob

@@ -334,3 +334,22 @@ def test_the_checkpoint_of_a_step_is_removed_alone(bare: Any, tmp_path: Path) ->
     assert resumption.removed_checkpoints(module)
     kept = ("e0_b10", "e0_b100", "e0_b10_w0", "e10_b1")
     assert left() == [f"{s}_{place}" for s in ("model_state", "training_state") for place in kept]
+
+
+@pytest.mark.parametrize("name", ["[lr=1e-5]", "new\nline"])
+def test_checkpoints_are_found_in_a_folder_of_any_name(
+    bare: Any, tmp_path: Path, name: str
+) -> None:
+    module = bare("allennlp.training.checkpointer")
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in ("model_state_e0_b10.th", "model_state_e2_b0_w1.th", "model_state_ex_by.th"):
+        (folder / file).touch()
+    found = module.Checkpointer(str(folder))
+    assert found._find_all_checkpoints() == set()
+    assert resumption.found_checkpoints(module)
+    assert found._find_all_checkpoints() == {(0, 10), (2, 0)}
+    assert found.find_latest_checkpoint()[0] == str(folder / "model_state_e2_b0.th")
+    found.state_is_sharded, found._rank = True, 1
+    assert found._find_all_checkpoints() == {(2, 0)}
+    assert module.Checkpointer(str(tmp_path / "none"))._find_all_checkpoints() == set()
