@@ -6,7 +6,7 @@ drawing a random number for each probability. Here scores are computed twice and
 many heads at once as fit the cache, and one 64-bit number decides about four probabilities.
 """
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -168,7 +168,7 @@ def _dropout(probability: float, seed: Tensor | None) -> Any:
     return RepeatableDropout(probability, seed)
 
 
-@cache
+@lru_cache(maxsize=512)  # of each length one: those of long texts would fill memory
 def _beyond(length: int, rows: int, dtype: torch.dtype) -> Tensor:
     """Return a mask `(1, rows)` to add to scores, which hides all after the first `length`."""
     mask = torch.zeros(1, rows, dtype=dtype, device="cpu")

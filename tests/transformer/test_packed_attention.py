@@ -341,3 +341,13 @@ def test_torchs_kernel_in_bfloat16_is_used_on_processors_with_amx(monkeypatch, a
     assert len(calls) == (2 if amx else 0)
     expected = texts_alone.one_by_one([one.float() for one in (query, key, value)], (20, 40))
     torch.testing.assert_close(attended.float(), expected, atol=0.02, rtol=0.02)
+
+
+def test_masks_of_ever_other_lengths_do_not_add_up() -> None:
+    """As in a service that embeds texts of thousands of tokens: 100 MB for lengths up to 8192."""
+    masks = text_by_text_attention._beyond
+    masks.cache_clear()
+    for length in range(1, 2001):
+        masks(length, length + 1, torch.float32)
+    assert masks.cache_info().currsize <= 512
+    assert masks(3, 5, torch.float32).tolist() == [[0, 0, 0, -torch.inf, -torch.inf]]
