@@ -80,8 +80,8 @@ def predictions_in_order(module: ModuleType) -> bool:
     """Let predictions that an evaluation writes have the order of the data.
 
     The data loader is mostly that of training, which shuffles, or sorts by length (the sampler
-    "bucket"), and nothing in a line of predictions says which row it is of. Can be removed when the
-    evaluator, or `evaluate`, puts the loader in order.
+    "bucket"), or has workers with batches of their own, and nothing in a line of predictions says
+    which row it is of. Can be removed when the evaluator, or `evaluate`, puts the loader in order.
     """
 
     @replaces(module.SimpleEvaluator)
@@ -105,6 +105,9 @@ def _in_order(loader: Any) -> Iterator[None]:
             logger.warning(f"Predictions are in the order of {type(sampler).__name__}.")
         else:
             changes |= {"batch_sampler": None, "batch_size": size}
+    lazy = getattr(loader, "max_instances_in_memory", None) is not None
+    if lazy and getattr(loader, "num_workers", False):
+        changes["num_workers"] = 0  # each worker makes batches of its own share of the rows
     before = {name: getattr(loader, name) for name in changes}
     vars(loader).update(changes)
     try:

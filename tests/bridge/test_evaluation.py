@@ -100,6 +100,7 @@ def test_every_row_is_evaluated_once(loader: dict[str, Any], tmp_path: Path) -> 
     [
         {"batch_size": 2, "shuffle": True},
         {"batch_size": 2, "num_workers": 2},
+        {"batch_size": 2, "num_workers": 2, "max_instances_in_memory": 4, "shuffle": True},
         {"batch_sampler": {"type": "bucket", "batch_size": 2, "sorting_keys": ["x"]}},
         {"type": "declutr", "batch_size": 2, "shuffle": True},
     ],
