@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 
 from declutr.system import kernel_choices
 from declutr.system.kernel_choices import (
@@ -113,6 +114,20 @@ def test_another_value_of_the_variable_is_an_error(
     monkeypatch.setenv(VARIABLE, "off")
     with pytest.raises(ValueError, match=r"DECLUTR_KERNELS=off .* Set it to 'plain'"):
         KernelChoices().quickest("off", clock.ways(plain=2.0, quick=1.0))
+
+
+def test_kernels_are_measured_without_a_context_of_torch() -> None:
+    """A context would run for each call of torch, and blur what is measured."""
+
+    def ways() -> dict[str, Callable[[], None]]:
+        found.append((len(_get_current_function_mode_stack()), torch.empty(0).device.type))
+        return {PLAIN: lambda: None}
+
+    found: list[tuple[int, str]] = []
+    kept_seconds("by default", ways)
+    with torch.device("meta"):
+        kept_seconds("elsewhere", ways)
+    assert found[0] == (0, "cpu") and found[1][1] == "cpu"
 
 
 def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
