@@ -161,11 +161,13 @@ class TextEmbedding:
         import torch
 
         from declutr.system.host_memory import HEAP, Arriving
+        from declutr.system.kernel_choices import usual_defaults
 
         device = self._model.device_type
         if device == "cpu":
             HEAP.settle()
-        with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
+        low = torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16")
+        with usual_defaults(), low:
             return Arriving(self._model.embed(tokens))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
