@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -16,6 +17,9 @@ TEXTS = [
     "why do cats sleep all day and run about at night",
 ]
 MAX_LENGTH = 64
+FNET_TAKES_A_MASK = pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="FNet takes no mask there, and fails"
+)
 _SIZE = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 _BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 _BERT["mask_token"] = "[MASK]"

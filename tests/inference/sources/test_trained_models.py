@@ -25,7 +25,7 @@ from declutr.inference.sources import EncoderError, NamedEncoder, open_encoder, 
 from declutr.inference.whitening import Whitening
 from declutr.models.declutr import DeCLUTR
 from declutr.transformer.pooling import LAYERS, POOLINGS
-from tests.families import wordpiece
+from tests.families import FNET_TAKES_A_MASK, wordpiece
 from tests.hostile_archives import with_json
 
 pytestmark = pytest.mark.slow  # together they take long
@@ -132,6 +132,7 @@ def test_neighbours_and_order_do_not_matter(
     assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
 
 
+@FNET_TAKES_A_MASK
 @pytest.mark.parametrize("pooling", ["mean", "pooler"])
 def test_padding_that_a_transformer_sees_does_not_matter(tmp_path: Path, pooling: str) -> None:
     """FNet mixes all positions, padding included: texts of other lengths must not go with it."""
