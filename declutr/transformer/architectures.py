@@ -327,8 +327,9 @@ def has_unused_decoder(config: Any) -> bool:
     """
     # The configuration of a stored T5EncoderModel, whose decoder is drawn at random, denies that.
     stored = getattr(config, "architectures", None) or ()
-    decodes = getattr(config, "is_encoder_decoder", False)
-    decodes = decodes or any(name.endswith("EncoderModel") for name in stored)
+    has_one = hasattr(config, "num_decoder_layers") or hasattr(config, "decoder")
+    alone = has_one and any(name.endswith("EncoderModel") for name in stored)
+    decodes = alone or getattr(config, "is_encoder_decoder", False)
     return decodes and config.model_type not in _DECODE_ALONE
 
 

@@ -11,6 +11,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 from declutr.transformer.architectures import (
     attends_nearby,
     configured_max_positions,
+    embedding_part,
     freeze_never_used,
     masked_lm_logits,
     mend,
@@ -80,6 +81,15 @@ def test_the_width_of_token_embeddings(kind: str, settings: dict[str, Any], widt
     with torch.no_grad():
         found = AutoModel.from_config(config).eval()(torch.arange(2, 18)[None])
     assert output_width(config) == found.last_hidden_state.size(-1) == width
+
+
+@pytest.mark.parametrize("kind", ["Bert", "T5"])
+def test_only_what_may_have_a_decoder_is_taken_for_its_encoder(kind: str) -> None:
+    """A class of anybody may be called `AcmeEncoderModel`, and be a whole BERT."""
+    config = getattr(transformers, f"{kind}Config")(**_SMALL, architectures=["AcmeEncoderModel"])
+    config.is_encoder_decoder = False
+    model = AutoModel.from_config(config)
+    assert (embedding_part(model) is model) == (kind == "Bert")
 
 
 def test_of_images_and_text_the_text_counts() -> None:
