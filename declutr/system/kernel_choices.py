@@ -10,6 +10,7 @@ folder. The environment variable `DECLUTR_KERNELS=plain` selects torch's own ker
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -172,21 +173,41 @@ def processor() -> str:
     return " ".join(said)
 
 
+class _UsualDtype:
+    """float32 as torch's default, which all threads share, until the last thread is done."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._before = torch.float32
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.get_default_dtype()
+                torch.set_default_dtype(torch.float32)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.set_default_dtype(self._before)
+
+
+_USUAL_DTYPE = _UsualDtype()
+
+
 @contextmanager
 def usual_defaults() -> Iterator[None]:
     """Let models and measurements begin in float32 on the CPU, whatever torch's defaults are here.
 
     A program may have set others for its own tensors.
     """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
+    with _USUAL_DTYPE:
         # Within a context of `torch.device`, all that is measured would take longer.
         usual = torch.empty(0).device.type == "cpu"
         with nullcontext() if usual else torch.device("cpu"):
             yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @usual_defaults()

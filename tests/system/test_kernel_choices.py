@@ -19,6 +19,7 @@ from declutr.system.kernel_choices import (
     KernelChoices,
     kept_seconds,
     processor,
+    usual_defaults,
 )
 
 
@@ -205,3 +206,18 @@ def test_answers_are_adopted_from_a_process_with_other_threads() -> None:
     choices.adopt({"a product, 64 threads": "onednn", "another, 3 threads": "x"}, threads=64)
     assert choices.quickest("a product", lambda: pytest.fail("measured")) == "onednn"
     assert choices.taken()["another, 3 threads"] == "x"
+
+
+def test_a_default_dtype_comes_back_when_the_last_thread_is_done() -> None:
+    """The default is of all threads, as those of a service that embeds in several of them."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        one, other = usual_defaults(), usual_defaults()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert torch.get_default_dtype() == torch.float32
+        other.__exit__(None, None, None)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
