@@ -142,7 +142,7 @@ class _Turns:
             raise ValueError("All is done that was taken.")  # as a queue does
 
     def close(self) -> None:
-        """Close all queues."""
+        """Close the queues of all workers, as a loader does when an epoch is over."""
         for queue in self._queues:
             queue.close()
 

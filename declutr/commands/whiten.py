@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from declutr.archives import Kind, NoModel, kind_of
+from declutr.archives import ARCHIVE, Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
 from declutr.commands.errors import CommandError
 from declutr.inference import is_archive
@@ -152,7 +152,7 @@ def _places(args: argparse.Namespace) -> list[Path]:
             "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
             "`declutr export ARCHIVE OUT`; or add --output FOLDER."
         )
-    archive = model / "model.tar.gz"
+    archive = model / ARCHIVE
     # The archive comes first because writing it takes long: if that fails, nothing has changed.
     return [archive, model] if archive.is_file() else [model]
 
@@ -164,7 +164,7 @@ def _run_of(archive: Path, weights: str | None) -> list[Path]:
     would be missing when the folder is archived again.
     """
     folder = archive.parent
-    if archive.name != "model.tar.gz" or weights is None:
+    if archive.name != ARCHIVE or weights is None:
         return []
     try:
         same = kind_of(folder) is Kind.TRAINED and _weights(folder) == weights

@@ -95,7 +95,7 @@ def ids_of(
     if not pieces or not isinstance(pieces[0], PromptedTokens):
         return pieces, None
     left_out = [special_before + piece.prompt if piece.prompt else 0 for piece in pieces]
-    return [piece.ids for piece in pieces], torch.tensor(left_out, device="cpu")
+    return [piece.ids for piece in pieces], torch.tensor(left_out)
 
 
 def pooled_after_prompts(

@@ -1,6 +1,5 @@
 """Pretrained transformers from the Hugging Face hub or a folder, with pooling, as text models."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from declutr.transformer.architectures import (
     output_width,
 )
 from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
-from declutr.transformer.unpadding import UnpaddedPass
+from declutr.transformer.unpadding import UnpaddedPass, inputs_of
 
 
 class TransformerModel(TextModel):
@@ -115,10 +114,8 @@ class TransformerModel(TextModel):
         pieces, left_out = special_tokens.ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         # Without special tokens, a blank text has no tokens at all; its embedding is zeros.
-        has_tokens = [bool(len(piece) or self.special_tokens) for piece in pieces]
-        kept = torch.tensor(has_tokens, device="cpu")  # of a program, the default may be another
-        shape = len(pieces), self._width
-        vectors = torch.zeros(shape, dtype=torch.float32, device=self.device)
+        kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
+        vectors = torch.zeros(len(pieces), self._width, device=self.device)
         if kept.any():
             token_ids, mask, types = (
                 to_device(tensors[key][kept], self.device)
@@ -174,6 +171,6 @@ def _takes_types(transformer: torch.nn.Module) -> bool:
 
     In transformers 4, DistilBERT and ModernBERT raise an error.
     """
-    taken = inspect.signature(transformer.forward).parameters
+    taken = inputs_of(transformer)
     any_name = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     return "token_type_ids" in taken or any_name

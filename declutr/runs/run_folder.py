@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from declutr._version import __version__
-from declutr.archives import RUN
+from declutr.archives import ARCHIVE, RUN
 from declutr.bridge.additions import shown
 from declutr.bridge.component_names import short
 from declutr.runs.begun_runs import CONFIG, DATA, PATHS, TEXTS, begun_otherwise, data_digests
@@ -35,7 +35,7 @@ from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)
 
-FINISHED, ARCHIVE = "finished.json", "model.tar.gz"
+FINISHED = "finished.json"
 
 _PATIENCE = 300  # seconds to wait for other processes that open a finished run
 _NEW_TEXTS = "texts.new"

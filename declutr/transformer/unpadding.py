@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -182,7 +182,7 @@ class UnpaddedPass:
         self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: Texts
     ) -> Tensor:
         token_ids, _, type_ids, of_texts = texts
-        if type_ids is None and "token_type_ids" in _inputs_of(transformer):
+        if type_ids is None and "token_type_ids" in inputs_of(transformer):
             # Without them, transformers 4 uses default segments that are only as long as a single
             # text may be, and the row may be longer.
             type_ids = torch.zeros_like(token_ids)
@@ -234,7 +234,7 @@ class UnpaddedPass:
     def _try_packing(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
         """Return whether a packed pass gives the same as a padded one for a few short texts."""
         try:
-            if "position_ids" not in _inputs_of(transformer):
+            if "position_ids" not in inputs_of(transformer):
                 raise CannotPack("it takes no position_ids")
             if attends_nearby(getattr(transformer, "config", None)):
                 raise CannotPack("some of its layers attend to neighbours only")
@@ -309,7 +309,8 @@ def _cannot_pack(transformer: torch.nn.Module, reason: Exception) -> CannotPack:
     )
 
 
-def _inputs_of(transformer: torch.nn.Module) -> Iterable[str]:
+def inputs_of(transformer: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a transformer's forward pass, by name."""
     return inspect.signature(transformer.forward).parameters
 
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from declutr.runs.check.device_functions import META, OfDevice
 from declutr.transformer import packed_attention
 from declutr.transformer.architectures import attends_nearby
-from declutr.transformer.unpadding import UnpaddedPass, _inputs_of
+from declutr.transformer.unpadding import UnpaddedPass, inputs_of
 
 _aten = torch.ops.aten
 
@@ -129,7 +129,7 @@ def _can_pack(transformer: torch.nn.Module) -> bool:
     config = getattr(transformer, "config", None)
     attention = getattr(config, "_attn_implementation", "sdpa")
     return (
-        "position_ids" in _inputs_of(transformer)
+        "position_ids" in inputs_of(transformer)
         and not attends_nearby(config)
         and attention == "sdpa"
     )
