@@ -1,5 +1,6 @@
 """Repairs of the random numbers of AllenNLP's data workers, and of the order of what they read."""
 
+import contextlib
 import importlib
 import itertools
 from collections import deque
@@ -104,6 +105,33 @@ def shares_in_turn(module: ModuleType) -> bool:
         return start(original, self, queue, ctx, self._max_batch_queue_size)
 
     return True
+
+
+def ended_workers(module: ModuleType) -> bool:
+    """Let a data loader tell its workers to stop, also if one of them has just ended.
+
+    After the last instance or batch, AllenNLP lets the workers end and then tells each to stop. On
+    a busy machine a worker may be gone by then, and the loader failed with a `BrokenPipeError`. Can
+    be removed when AllenNLP ignores that.
+    """
+
+    @replaces(module.MultiProcessDataLoader)
+    def _join_workers(original: Any, self: Any, workers: Any, queue: Any, txs: Any) -> None:
+        original(self, workers, queue, [_MayBeGone(tx) for tx in txs])
+
+    return True
+
+
+class _MayBeGone:
+    """The writing end of a pipe to a process that may have ended."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def send(self, message: Any) -> None:
+        """Send a message, unless the other end has been closed."""
+        with contextlib.suppress(ConnectionError):
+            self._connection.send(message)
 
 
 class _Turns:

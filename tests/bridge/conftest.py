@@ -59,8 +59,9 @@ def kept_registry() -> Iterator[None]:
 
 
 @pytest.fixture
-def bare() -> Callable[[str], ModuleType]:
-    """Return a function that runs a copy of an AllenNLP module without any switch of the bridge."""
+def bare() -> Iterator[Callable[[str], ModuleType]]:
+    """Yield a function that runs a copy of an AllenNLP module without any switch of the bridge."""
+    copies: list[ModuleType] = []
 
     def load(name: str) -> ModuleType:
         package = importlib.import_module(name.rpartition(".")[0])
@@ -69,9 +70,16 @@ def bare() -> Callable[[str], ModuleType]:
         module = importlib.util.module_from_spec(spec)
         with kept_registry():
             spec.loader.exec_module(module)
+        copies.append(module)
         return module
 
-    return load
+    yield load
+    from allennlp.common import Registrable
+
+    for base in list(Registrable._registry):  # a copied class that was used has names of its own
+        copied = any(vars(module).get(base.__name__) is base for module in copies)
+        if copied and vars(sys.modules[base.__module__]).get(base.__name__) is not base:
+            del Registrable._registry[base]
 
 
 def wordpiece() -> Tokenizer:

@@ -3,6 +3,7 @@
 import builtins
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -195,9 +196,13 @@ class PennTreeBankConstituencySpanDatasetReader:
         yield from BracketParseCorpusReader(root=folder, fileids=[name]).parsed_sents()
 
 
-def test_a_treebank_is_read_wherever_it_is(tmp_path: Path) -> None:
+def test_a_treebank_is_read_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nltk = pytest.importorskip("nltk")
     importlib.import_module("nltk.data")
+    # NLTK reads below a temporary folder that nobody else may read. It looks for it again if one of
+    # its own folders has changed.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path / "nltk"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "trees.txt").write_text("((S (NP (D the) (N cat)) (VP (V sleeps))))\n")
     (tmp_path / "link.txt").symlink_to(tmp_path / "data" / "trees.txt")

@@ -1,5 +1,7 @@
 """Data workers draw other random numbers in each epoch and for each row, and miss no row."""
 
+import contextlib
+import multiprocessing
 import random
 import time
 from collections.abc import Iterator
@@ -132,3 +134,13 @@ def test_rows_come_in_the_order_of_one_process(kept: int | None, bare: Any) -> N
 
     assert read(bare(NAME).MultiProcessDataLoader) != list(range(7))
     assert read(MultiProcessDataLoader) == list(range(7))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_worker_that_has_ended_before_it_is_told_to_is_joined(plain: bool, bare: Any) -> None:
+    cls = bare(NAME).MultiProcessDataLoader if plain else MultiProcessDataLoader
+    loader = cls(Drawing(True), "", batch_size=1, max_instances_in_memory=2)
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    reading.close()
+    with pytest.raises(BrokenPipeError) if plain else contextlib.nullcontext():
+        loader._join_workers([], multiprocessing.JoinableQueue(), [writing])
