@@ -5,6 +5,7 @@ import importlib
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
+from queue import Empty
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ class _Worker(NamedTuple):
 
 
 _this_worker: _Worker | None = None
+_PATIENCE = 1.0  # seconds to wait for a worker before looking whether it is still there
 
 
 def numbers_of_epochs(module: ModuleType) -> bool:
@@ -94,7 +96,8 @@ def shares_in_turn(module: ModuleType) -> bool:
         turns = _Turns(queues)
         # The caller of this method reads from the queue that it made, which is not used otherwise.
         queue.get, queue.task_done, queue.close = turns.get, turns.task_done, turns.close
-        return original(self, queue, _OwnQueues(ctx, queues))
+        turns.workers, pipes = original(self, queue, _OwnQueues(ctx, queues))
+        return turns.workers, pipes
 
     @replaces(module.MultiProcessDataLoader)
     def _start_instance_workers(original: Any, self: Any, queue: Any, ctx: Any) -> Any:
@@ -140,24 +143,49 @@ class _Turns:
     # Parameters
 
     queues : the queue of each worker, which ends with `(None, None)`.
+
+    # Attributes
+
+    workers : the processes that write into them.
     """
 
     def __init__(self, queues: list[Any]) -> None:
-        self._queues, self._waiting = queues, deque(queues)
+        self.workers: list[Any] = []
+        self._queues, self._waiting = queues, deque(range(len(queues)))
         self._taken: Any = None
         self._ended: list[Any] = []
 
     def get(self) -> Any:
-        """Return the next item of the worker whose turn it is."""
-        queue = self._waiting.popleft()
-        item = queue.get()
+        """Return the next item of the worker whose turn it is.
+
+        # Raises
+
+        `RuntimeError` : if that worker was killed. AllenNLP would wait for it for good.
+        """
+        number = self._waiting.popleft()
+        queue, item = self._queues[number], self._next_of(number)
         if item == (None, None):  # The worker waits until all have ended, and this is done.
             self._taken = None
             self._ended.append(queue)
         else:
             self._taken = queue
-            self._waiting.append(queue)
+            self._waiting.append(number)
         return item
+
+    def _next_of(self, number: int) -> Any:
+        worker, gone = self.workers[number], False
+        while True:
+            try:
+                return self._queues[number].get(timeout=_PATIENCE)
+            except Empty:
+                if gone:  # it was gone before this look, so nothing is on its way
+                    raise RuntimeError(
+                        f"Data worker {number} ended with exit code {worker.exitcode} before it "
+                        "had read all its rows (-9: killed, most often because memory ran out). "
+                        "Start again, with a lower num_workers, or max_instances_in_memory, of the "
+                        "data loader."
+                    ) from None
+                gone = not worker.is_alive()
 
     def task_done(self) -> None:
         """Tell the worker of the last item that it is done, and then all that have ended."""

@@ -2,7 +2,9 @@
 
 import contextlib
 import multiprocessing
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +15,8 @@ import torch
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.fields import TensorField
+
+from declutr.bridge import worker_seeds
 
 pytestmark = pytest.mark.slow
 
@@ -144,3 +148,36 @@ def test_a_worker_that_has_ended_before_it_is_told_to_is_joined(plain: bool, bar
     reading.close()
     with pytest.raises(BrokenPipeError) if plain else contextlib.nullcontext():
         loader._join_workers([], multiprocessing.JoinableQueue(), [writing])
+
+
+class Killed(Drawing):
+    """A reader whose second worker is killed at its second row."""
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        for row, instance in enumerate(super()._read(file_path)):
+            if row == 1 and self._worker_info is not None and self._worker_info.id == 1:
+                time.sleep(0.2)  # the first row is on its way
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield instance
+
+
+@pytest.mark.parametrize("kept", [None, 2], ids=["kept", "read in each epoch"])
+def test_a_worker_that_is_killed_ends_the_epoch_with_an_error(
+    kept: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_seeds, "_PATIENCE", 0.1)
+
+    def read() -> None:
+        options = {"num_workers": 2, "max_instances_in_memory": kept, "quiet": True}
+        loader = MultiProcessDataLoader(Killed(True), "", batch_size=1, **options)
+        loader.index_with(Vocabulary())
+        for batch in loader:
+            rows.append(int(batch["x"][0, 0]))
+
+    rows: list[int] = []
+    with pytest.raises(RuntimeError, match=r"worker 1 ended with exit code -9 .* num_workers"):
+        read()
+    for worker in multiprocessing.active_children():  # AllenNLP ends the others and does not wait
+        worker.join(10)
+    assert not multiprocessing.active_children()
+    assert rows == ([] if kept is None else [0, 1, 2])
