@@ -104,6 +104,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         worker_seeds.shares_in_turn,  # first: it must be called last
         repairs.worker_processes,
         worker_seeds.numbers_of_epochs,
+        worker_seeds.unsent_rows,
         worker_seeds.ended_workers,
     ),
     "allennlp.data.data_loaders.multitask_data_loader": (

@@ -3,8 +3,10 @@
 import contextlib
 import importlib
 import itertools
+import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from queue import Empty
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -108,6 +110,30 @@ def shares_in_turn(module: ModuleType) -> bool:
         return start(original, self, queue, ctx, self._max_batch_queue_size)
 
     return True
+
+
+def unsent_rows(module: ModuleType) -> bool:
+    """Let a data worker end with an error where rows that it has read cannot be sent.
+
+    A queue pickles in a thread of its own, which prints an error and goes on, so that such rows
+    were missing from the epoch. Can be removed when AllenNLP pickles what it puts into its queues.
+    """
+
+    @replaces(module.MultiProcessDataLoader)
+    def _safe_queue_put(original: Any, self: Any, number: int, item: Any, *args: Any) -> bool:
+        return original(self, number, _Pickled(item), *args)
+
+    return True
+
+
+class _Pickled:
+    """An object that has been pickled for another process, and arrives there as what it was."""
+
+    def __init__(self, item: Any) -> None:
+        self._bytes = bytes(ForkingPickler.dumps(item))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self._bytes,)
 
 
 def ended_workers(module: ModuleType) -> bool:

@@ -14,7 +14,8 @@ import pytest
 import torch
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.fields import TensorField
+from allennlp.data.data_loaders.multiprocess_data_loader import WorkerError
+from allennlp.data.fields import MetadataField, TensorField
 
 from declutr.bridge import worker_seeds
 
@@ -181,3 +182,26 @@ def test_a_worker_that_is_killed_ends_the_epoch_with_an_error(
         worker.join(10)
     assert not multiprocessing.active_children()
     assert rows == ([] if kept is None else [0, 1, 2])
+
+
+class Unsendable(Drawing):
+    """A reader with a row that has something which no other process can be sent."""
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        for instance in super()._read(file_path):
+            if instance["x"].tensor[0] == 3:
+                instance.add_field("what", MetadataField(lambda: None))
+            yield instance
+
+
+@pytest.mark.parametrize("kept", [None, 2], ids=["kept", "read in each epoch"])
+def test_rows_that_cannot_be_sent_are_an_error(kept: int | None, bare: Any) -> None:
+    def rows(cls: Any) -> list[int]:
+        options = {"num_workers": 2, "max_instances_in_memory": kept, "quiet": True}
+        loader = cls(Unsendable(True), "", batch_size=1, **options)
+        loader.index_with(Vocabulary())
+        return sorted(int(batch["x"][0, 0]) for batch in loader)
+
+    assert rows(bare(NAME).MultiProcessDataLoader) == [0, 1, 2, 4, 5]
+    with pytest.raises(WorkerError, match="pickle"):
+        rows(MultiProcessDataLoader)
