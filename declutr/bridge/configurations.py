@@ -162,6 +162,8 @@ def _add_arguments(parser: Any) -> None:
         if action.dest == "param_path":
             action.metavar = "RECIPE"
             action.help = "the name of a recipe (`declutr recipes` lists them), or a file"
+        if action.dest == "serialization_dir":  # shells leave `~` within quotes and after `=`
+            action.type = os.path.expanduser
         if action.dest == "overrides":  # AllenNLP's example is of a key that is gone
             action.help = """changes of the recipe, JSON or Jsonnet: '{"trainer.num_epochs": 3}'"""
     about = "training texts, in place of the recipe's train_data_path: files, folders or globs"

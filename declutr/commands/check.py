@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-s",
         "--serialization-dir",
         metavar="DIR",
+        type=os.path.expanduser,
         help="the folder of the run, to see if it is free",
     )
     add("--only", metavar="KEY", help="print the settings below this key alone, such as model.loss")

@@ -232,16 +232,18 @@ def _names(specs: Sequence[str]) -> list[str]:
 
     # Raises
 
-    `CommandError` : two names are the same, or an argument does not describe an encoder. A file of
-        word vectors that is not there is told here, before others are evaluated.
+    `CommandError` : two names are the same, or an argument does not describe an encoder. Files of
+        words that are not there are told here, before others are evaluated.
     """
     from declutr.inference.sources import EncoderError, parse_spec
 
     with told_to_user(EncoderError):
         encoders = [parse_spec(spec) for spec in specs]
     for encoder in encoders:
-        if encoder.kind == "words" and not Path(encoder.place).is_file():
-            raise CommandError(f"There is no file '{encoder.place}', which {encoder.text} names.")
+        files = [encoder.place, encoder.options.get("counts")] if encoder.kind == "words" else []
+        for file in filter(None, files):
+            if not Path(file).is_file():
+                raise CommandError(f"There is no file '{file}', which {encoder.text} names.")
     names = [encoder.name for encoder in encoders]
     for number, name in enumerate(names):
         if name in names[:number]:

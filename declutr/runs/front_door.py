@@ -71,7 +71,8 @@ def overrides_with(
         yield changed
         return
     before = os.environ.get(TRANSFORMER)
-    os.environ[TRANSFORMER] = transformer
+    # Shells leave `~` within quotes and after `=`; no name on the hub begins with it.
+    os.environ[TRANSFORMER] = transformer = os.path.expanduser(transformer)
     try:
         _require_transformer(recipe, changed, transformer)
         yield changed

@@ -254,6 +254,10 @@ def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, argument
         (("absent/folder/x",), "no such file or folder"),
         (("random:8", "words:absent.txt"), "no file 'absent.txt', which words:absent.txt names"),
         (
+            ("random:8", f"words:{__file__}?weights=sif&counts=absent.txt"),
+            "no file 'absent.txt', which words:.*counts=absent.txt names",
+        ),
+        (
             ("x=random:8", "x@4=random:4", "--dimensions", "4"),
             "An encoder is called 'x@4', as the leading dimensions of another",
         ),

@@ -62,6 +62,17 @@ def test_the_transformer_is_chosen_for_the_run_alone(monkeypatch: pytest.MonkeyP
     assert os.environ["TRANSFORMER_MODEL"] == "before"
 
 
+def test_the_home_folder_is_known_where_shells_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    args = parsed("simcse", "--serialization-dir=~/out", "--transformer", "~/m")
+    assert args.serialization_dir == str(tmp_path / "out")
+    with arguments_of_allennlp(args):
+        assert os.environ["TRANSFORMER_MODEL"] == str(tmp_path / "m")
+
+
 def test_contradictions_and_wrong_data_are_told(tmp_path: Path) -> None:
     twice = parsed("simcse", "a.txt", "-s", "out", "-o", '{"train_data_path": "b.txt"}')
     with pytest.raises(ConfigurationError, match=r"twice: a.txt, and .* \(b.txt\). Leave one out"):

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,7 @@ def _parts(spec: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _with_options(text: str) -> tuple[str, dict[str, str]]:
+    text = os.path.expanduser(text)  # shells leave `~` within quotes and after `=`
     place, mark, query = text.partition("?")
     if not mark or Path(text).exists():
         return text, {}
@@ -133,7 +135,7 @@ def _with_options(text: str) -> tuple[str, dict[str, str]]:
             raise EncoderError(f"Expected KEY=VALUE after the question mark, got {part!r}: {text}")
         if key in options:
             raise EncoderError(f"The option {key!r} stands twice in {text!r}.")
-        options[key] = value
+        options[key] = os.path.expanduser(value) if key == "counts" else value
     return place, options
 
 

@@ -79,6 +79,19 @@ def test_an_existing_path_with_special_characters_is_a_path(
     assert parse_spec("word:glove").kind == "call"
 
 
+def test_the_home_folder_is_known_where_shells_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "glove.txt").write_text("a 1 2\n")
+    vectors = str(tmp_path / "glove.txt")
+    for text in ("mine=~/glove.txt", "words:~/glove.txt", "mine=words:~/glove.txt?tokens=words"):
+        assert (parse_spec(text).kind, parse_spec(text).place) == ("words", vectors)
+    assert parse_spec("hf:~/m").place == str(tmp_path / "m")
+    assert parse_spec("words:x?counts=~/c.txt").options == {"counts": str(tmp_path / "c.txt")}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
