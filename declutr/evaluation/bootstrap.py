@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from declutr.evaluation.resampled_items import Draws, Part, joined, parts_of
 from declutr.evaluation.scores import MEASURES, OVER, Score
@@ -166,8 +167,14 @@ def _correlation(measure: str, over: str) -> _Statistic:
 def _macro_f1(whole: Part, parts: Sequence[Part]) -> np.ndarray:
     predicted, gold = whole.items["predicted"], whole.items["gold"]
     labels = np.union1d(predicted, gold)
-    found, there = ((each[:, None] == labels).astype(np.float64) for each in (predicted, gold))
-    right, total = 2 * whole.counts @ (found * there), whole.counts @ (found + there)  # (b, C)
+    rows, shape = np.arange(whole.size), (whole.size, len(labels))
+    # Most entries are 0: with thousands of classes, dense ones would not fit into memory.
+    found, there = (
+        csr_matrix((np.ones(whole.size), (rows, np.searchsorted(labels, each))), shape)
+        for each in (predicted, gold)
+    )
+    right = 2 * (whole.counts @ found.multiply(there).tocsr())  # (b, C)
+    total = whole.counts @ (found + there)
     each = np.divide(right, total, out=np.zeros_like(right), where=total > 0)
     return 100 * each.sum(axis=1) / (total > 0).sum(axis=1)
 

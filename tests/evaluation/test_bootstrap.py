@@ -1,6 +1,7 @@
 """Intervals against plain loops over samples, and against known sampling distributions."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -71,6 +72,17 @@ def test_values_equal_those_of_a_loop(at_once: int, monkeypatch: pytest.MonkeyPa
         expected = drawn_in_a_loop(score, 40, seed=3)
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-9, err_msg=score.name)
         np.testing.assert_array_equal(values, resampled([score], 40, seed=3)[0])
+
+
+def test_memory_does_not_grow_with_the_number_of_classes() -> None:
+    items = {"predicted": np.arange(3000), "gold": np.arange(3000)[::-1].copy()}
+    tracemalloc.start()
+    try:
+        resampled([Score("F1", "macro_f1", items)], resamples=4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10e6  # a table of items and classes has 72 MB
 
 
 @given(

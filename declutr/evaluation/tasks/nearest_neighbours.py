@@ -60,7 +60,7 @@ class NearestNeighbours(LabelledVectors):
         found = nearest(asked, known, self._neighbours[-1], itself)
         labels = np.array(train.labels)[found]  # (q, k)
         gold = np.array(test.labels)
-        votes = {count: voted(labels[:, :count], self.data.classes) for count in self._neighbours}
+        votes = {count: voted(labels[:, :count]) for count in self._neighbours}
         return [
             Score(f"{count}-NN accuracy", "accuracy", {"predicted": predicted, "gold": gold})
             for count, predicted in votes.items()
@@ -72,18 +72,13 @@ class NearestNeighbours(LabelledVectors):
         return [f"{len(test):,} texts, with {whose} as neighbours."]
 
 
-def voted(labels: np.ndarray, classes: int) -> np.ndarray:
+def voted(labels: np.ndarray) -> np.ndarray:
     """Return the most frequent class of each row `(q,)`; among several, the one that comes first.
 
     # Parameters
 
     labels : the classes of the neighbours `(q, k)`, the nearest first.
-    classes : the number of classes.
     """
-    rows, k = np.arange(len(labels)), labels.shape[1]
-    votes = np.zeros((len(labels), classes))
-    first = np.zeros((len(labels), classes))
-    for place in reversed(range(k)):
-        votes[rows, labels[:, place]] += 1
-        first[rows, labels[:, place]] = place
-    return np.argmax(votes - first / (k + 1), axis=1)
+    votes = [(labels == one[:, None]).sum(axis=1) for one in labels.T]  # for each place
+    first = np.argmax(votes, axis=0)  # of equally many votes, those of the nearest one
+    return labels[np.arange(len(labels)), first]
