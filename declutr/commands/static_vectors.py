@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +83,7 @@ class StaticVectors(Command):
     def run(self, args: argparse.Namespace) -> None:
         from declutr.archives.static_folder import StaticFolderError, write_static
         from declutr.corpus.text_files import SourceError
-        from declutr.export.output_place import made_beside, move
+        from declutr.export.output_place import folder_beside, move
         from declutr.inference import EncoderError
         from declutr.system.files import use_umask
         from declutr.system.processors import keep_to_quota
@@ -94,14 +93,11 @@ class StaticVectors(Command):
         errors = (StaticFolderError, EncoderError, SourceError, ValueError, OSError)
         with told_to_user(*errors):
             folder = _checked_place(Path(args.output), args.overwrite)
-            table = _MAKERS[args.method](args)
-            beside = made_beside(folder)
-            try:
+            with folder_beside(folder) as beside:
+                table = _MAKERS[args.method](args)
                 write_static(table, beside, args.dtype)
                 use_umask([beside, *beside.rglob("*")])
                 move(beside, folder)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
         rows, width = table.vectors.shape
         print(f"{rows:,} vectors of {width} dimensions in {folder}.")
         print(f"Train it: declutr train static_declutr docs.txt --transformer {folder} -s output")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet,
 from declutr.export.exportable import Exportable, exportable
 from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, missing_packages, write_onnx
-from declutr.export.output_place import CARD, ExportError, check_place, made_beside, move
+from declutr.export.output_place import CARD, ExportError, check_place, folder_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.static_export import StaticExport, static_table
 from declutr.export.training_record import TrainingRecord, add_scores, training_record
@@ -133,8 +132,7 @@ def export_model(
             "blank for each run of it."
         )
     record = training_record(place)
-    beside = made_beside(folder)
-    try:
+    with folder_beside(folder) as beside:
         with quiet(), not_told():  # Some reference texts are too long on purpose.
             export.write(beside, with_onnx, say)
             say("Comparing")
@@ -163,8 +161,6 @@ def export_model(
         (beside / CARD).write_text(card, encoding="utf-8")
         use_umask([beside, *beside.rglob("*")])
         move(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return Exported(folder, comparison, notes)
 
 

@@ -4,11 +4,17 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock
+
 from declutr.archives import MODULES
+from declutr.system.files import locked
 
 CARD = "README.md"
+_ROOM, _LOCK, _OLD = ".declutr-", ".lock", "old"  # parts of names beside the target
 _WRITTEN = re.compile(
     rf"{CARD}"
     r"|(config|generation_config|modules|config_sentence_transformers|sentence_bert_config)\.json"
@@ -83,45 +89,74 @@ def _is_export(folder: Path) -> bool:
     return "- declutr" in header.splitlines()
 
 
-def made_beside(folder: Path) -> Path:
-    """Create and return an empty folder beside `folder`, on the same file system.
+@contextmanager
+def folder_beside(folder: Path) -> Iterator[Path]:
+    """Make an empty folder beside `folder`, on the same file system, while the context lasts.
+
+    What killed processes left there is removed; a lock tells the folders of living ones.
 
     # Raises
 
-    `ExportError` : if no folder can be created there.
+    `ExportError` : if no folder can be created there, or moved to `folder`.
     """
+    folder = folder.resolve()  # the files go where a link leads
+    if os.path.ismount(folder):
+        raise ExportError(
+            f"'{folder}' is a mounted volume, which cannot be replaced as a whole. Name a folder in "
+            f"it, such as '{folder / 'model'}'."
+        )
+    prefix = f".{folder.name}{_ROOM}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        room = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
     except OSError as error:
         raise ExportError(
             f"Nothing can be written to '{folder}' ({error.strerror or error}). Export to another "
             "place."
         ) from error
+    try:
+        with locked(room / _LOCK):
+            _remove_left(folder, prefix)
+            (room / "new").mkdir()
+            yield room / "new"
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _remove_left(folder: Path, prefix: str) -> None:
+    """Remove what processes that were killed left beside `folder`."""
+    with suppress(OSError):  # a parent that cannot be listed
+        for left in folder.parent.iterdir():
+            ours = left.name.startswith(prefix) and (left / _LOCK).is_file()
+            # An earlier export that was about to be replaced may be all that there is.
+            if ours and (folder.exists() or not (left / _OLD).exists()):
+                with suppress(OSError, NotImplementedError), FileLock(left / _LOCK, timeout=0):
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def move(beside: Path, folder: Path) -> None:
     """Move a finished export to its target.
 
-    An earlier export there is deleted, or put back if the move fails.
+    An earlier export there is deleted with the context of `folder_beside`, or put back if the move
+    fails.
 
     # Parameters
 
-    beside : the folder with the finished export.
+    beside : the folder with the finished export, of `folder_beside`.
     folder : the target.
 
     # Raises
 
     `OSError` : if the move fails.
     """
+    folder = folder.resolve()
     if not folder.exists():
         os.rename(beside, folder)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    old = beside.with_name(_OLD)
     os.rename(folder, old)
     try:
         os.rename(beside, folder)
     except OSError:
         os.rename(old, folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
