@@ -15,9 +15,20 @@ from declutr.evaluation.scores import Score
 from declutr.evaluation.task import Task, Vectors
 from declutr.evaluation.tasks.relatedness import cosines
 
+_ROUNDING = 1e-6  # of the length of an embedding of length 1 in float32
+
+def dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return the dot products of rows, `(n,)`; those of length 1, as of models that scale, cosines.
+
+    In float32, lengths differ from 1 by rounding, which would separate pairs of equal texts.
+    """
+    unit = [np.abs(np.linalg.norm(rows, axis=1) - 1) < _ROUNDING for rows in (u, v)]
+    return np.where(unit[0] & unit[1], cosines(u, v), np.einsum("nd,nd->n", u, v))
+
+
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": cosines,
-    "dot": lambda u, v: np.einsum("nd,nd->n", u, v),
+    "dot": dots,
     "euclidean": lambda u, v: -np.linalg.norm(u - v, axis=1),
     "manhattan": lambda u, v: -np.abs(u - v).sum(axis=1),
 }

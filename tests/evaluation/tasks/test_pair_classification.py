@@ -54,3 +54,15 @@ def test_equal_embeddings_accept_all_pairs() -> None:
     ones, gold = np.ones((4, 2)), np.array([1, 0, 0, 0])
     found = {score.name: score.value for score in judged_scores(ones, ones, gold)}
     assert [found[f"max {kind}"] for kind in ("AP", "accuracy", "F1")] == [25, 25, 40]
+
+
+def test_equal_texts_are_equally_similar_where_embeddings_have_length_1() -> None:
+    """Rounding of lengths would tell pairs of equal embeddings apart, and find the best order."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 48)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    u, v = rows[:40].astype(np.float64), rows[[*range(20), *range(40, 60)]].astype(np.float64)
+    gold = np.resize([1, 0, 0], 40)
+    found = {score.name: score.value for score in judged_scores(u, v, gold)}
+    for kind in ("AP", "accuracy", "F1"):
+        assert found[f"dot {kind}"] == found[f"cosine {kind}"]
