@@ -53,7 +53,7 @@ def open_bytes(file: Path) -> BinaryIO:
             return cast(BinaryIO, archive.open(_only_member(archive, file)))
     if suffix == ".zst" and (frames := _zstandard_frames(file)) is not None:
         return cast(BinaryIO, io.BufferedReader(frames, _BLOCK))
-    import fsspec
+    from fsspec.compression import compr
     from fsspec.utils import infer_compression
 
     compression = infer_compression(f"file{suffix}") if suffix in COMPRESSIONS else None
@@ -62,7 +62,9 @@ def open_bytes(file: Path) -> BinaryIO:
             f"'{file}' is compressed, which needs the package {_PACKAGES.get(suffix, suffix)}, "
             "which is not installed: pip install 'declutr[compression]'."
         )
-    return fsspec.filesystem("file").open(str(file), "rb", compression=compression)
+    # fsspec's own files seek to their end, for which all of them would be decompressed twice.
+    opened = open(file, "rb")
+    return cast(BinaryIO, compr[compression](opened, mode="rb")) if compression else opened
 
 
 def _suffix(file: Path) -> str:

@@ -70,6 +70,13 @@ def test_a_file_that_is_cut_off_is_refused(suffix: str, share: float, tmp_path: 
         read(file)
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".lz4"])
+def test_a_file_is_not_decompressed_to_find_its_end(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"docs.txt{suffix}"
+    file.write_bytes(PACKERS[suffix](TEXT)[:-8])
+    assert next(read_documents(source_files(file))) == ROWS[0]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ".lz4"])
 def test_compressed_parts_can_be_joined(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"docs.txt{suffix}"

@@ -102,6 +102,12 @@ class TestSourceFiles:
         several = tmp_path / "f", first, f"{tmp_path}/a*", first
         assert source_files(several) == [second, *[first] * 3]
 
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+    def test_a_pipe_is_refused(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(SourceError, match="is a pipe, which can be read only once.* - for stan"):
+            source_files(tmp_path / "pipe")
+
     def test_the_home_folder_is_expanded(self, write, monkeypatch, tmp_path):
         file = write("a.txt", "1")
         monkeypatch.setenv("HOME", str(tmp_path))
