@@ -153,8 +153,22 @@ def model_without_contents(
     return model.to(META).train()
 
 
+def optimizer_of(config: Mapping[str, Any], model: Model) -> Any:
+    """Return the optimizer of a configuration for a model, with what either raises if it cannot.
+
+    # Parameters
+
+    config : the configuration.
+    model : the model, on "meta".
+    """
+    named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    given = config["trainer"].get("optimizer") or {"type": "adam"}
+    with optimizing(model):
+        return Optimizer.from_params(Params(copy.deepcopy(given)), model_parameters=named)
+
+
 def memory_figures(
-    config: Mapping[str, Any], model: Model, batch: dict[str, Any], device: Device
+    config: Mapping[str, Any], model: Model, optimizer: Any, batch: dict[str, Any], device: Device
 ) -> MemoryFigures:
     """Return the memory of a step with a batch.
 
@@ -162,16 +176,11 @@ def memory_figures(
 
     config : the configuration.
     model : the model, on "meta".
+    optimizer : its optimizer.
     batch : the largest batch of one process.
     device : the device that would be trained on.
     """
     trainer = config["trainer"]
-    named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    with optimizing(model):
-        optimizer: Any = Optimizer.from_params(
-            Params(copy.deepcopy(trainer.get("optimizer") or {"type": "adam"})),
-            model_parameters=named,
-        )
     found = step_memory(
         model,
         moved(batch, META),
@@ -188,5 +197,5 @@ def memory_figures(
         **found,
         process=int(process),
         parameters=sum(one.numel() for one in model.parameters()),
-        trained=sum(one.numel() for _, one in named),
+        trained=sum(one.numel() for one in model.parameters() if one.requires_grad),
     )

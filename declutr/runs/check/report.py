@@ -25,6 +25,7 @@ from declutr.runs.check.memory import (
     device_of_run,
     memory_figures,
     model_without_contents,
+    optimizer_of,
 )
 from declutr.runs.check.settings import walk_through
 from declutr.runs.check.sources import RecipeSources
@@ -187,11 +188,15 @@ def _add_memory(
     except ConfigurationError as error:
         report.findings.append(Finding("train_data_path", str(error)))
         return model
+    optimizer = None
     try:
-        report.memory = memory_figures(config, model, read.largest, report.device)
+        optimizer = optimizer_of(config, model)
+        report.memory = memory_figures(config, model, optimizer, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
         told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
-        if _has_failed(error):
+        if optimizer is None and isinstance(error, (ConfigurationError, TypeError, ValueError)):
+            report.findings.append(Finding("trainer.optimizer", first_line(error)))
+        elif _has_failed(error):
             report.warnings.append(
                 f"A step with the largest batch failed, and may in training: {told}"
             )
@@ -212,10 +217,15 @@ def _has_failed(error: Exception) -> bool:
 
 
 def _of_schedule(config: dict[str, Any]) -> list[Finding]:
-    """Return what is wrong with the number of epochs, and with a schedule by validation data."""
-    epochs = (config.get("trainer") or {}).get("num_epochs", 20)
+    """Return what is wrong with the epochs, the metric, and a schedule by validation data."""
+    trainer = config.get("trainer") or {}
+    epochs, metric = trainer.get("num_epochs", 20), trainer.get("validation_metric", "-loss")
     if isinstance(epochs, int) and epochs < 1:
         return [Finding("trainer.num_epochs", f"Expected 1 epoch or more, got {epochs}.")]
+    names = metric if isinstance(metric, list) else [metric]
+    if not all(isinstance(one, str) and one.startswith(("+", "-")) for one in names):
+        told = f"Expected + (higher is better) or - before the name of a metric, got {metric!r}."
+        return [Finding("trainer.validation_metric", told)]
     name = ((config.get("trainer") or {}).get("learning_rate_scheduler") or {}).get("type")
     if config.get("validation_data_path") or name not in LearningRateScheduler.list_available():
         return []

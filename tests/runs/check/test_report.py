@@ -125,6 +125,15 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
         ("infersent", "validation_data_path", None, "validation_data_path", "'shrinking_decay'"),
         ("deep_cluster", "model.loss.clusters", 500, "train_data_path", "texts for 500 clusters"),
         ("contrastive_tension", "data_loader.batch_size", 4, "train_data_path", "groups of 3"),
+        (
+            "simcse",
+            "trainer.validation_metric",
+            "accuracy",
+            "trainer.validation_metric",
+            "or - before the name of a metric, got 'accuracy'",
+        ),
+        ("simcse", "trainer.optimizer.betas", [0.9, 9], "trainer.optimizer", "Invalid beta"),
+        ("simcse", "data_loader.num_workers", -1, "train_data_path", "num_workers at least 0"),
     ],
 )
 def test_parts_that_do_not_fit_are_found(
