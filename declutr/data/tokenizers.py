@@ -112,7 +112,9 @@ def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     else:
         given = sorted(tokenizer.init_kwargs.items())
         settings = [(key, described(value)) for key, value in given if not _OF_FILES.search(key)]
-        content = json.dumps([sorted(tokenizer.get_vocab().items()), settings])
+        merges = getattr(tokenizer, "bpe_ranks", None)  # of a file beside the vocabulary
+        known = [sorted(tokenizer.get_vocab().items()), settings]
+        content = json.dumps([*known, sorted(merges, key=merges.get)] if merges else known)
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
 

@@ -12,7 +12,10 @@ from declutr.corpus.file_digests import file_digests
 from declutr.inference import EncoderError
 from declutr.system.cache_folder import default_cache_dir
 
-_MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
+_MODEL_FILES = {
+    ".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz",
+    ".codes", ".spm", ".tokenizer", ".tiktoken",  # of slow tokenizers, such as BERTweet's bpe.codes
+}  # fmt: skip
 _NOT_OF_THE_MODEL = {
     "optimizer.pt", "scheduler.pt", "scaler.pt", "training_args.bin", "trainer_state.json",
 }  # fmt: skip

@@ -410,6 +410,8 @@ class TestFingerprint:
         ]
         first, same, other = map(word_piece_fingerprint, tokenizers)
         assert first == same != other
+        (moved / "bpe.codes").write_text("th e</w> 9\nt h 10\n")  # the same pieces
+        assert word_piece_fingerprint(BertweetTokenizer(*others)) != first
 
     @pytest.mark.parametrize(
         ("one", "another"),
