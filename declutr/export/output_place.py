@@ -97,7 +97,7 @@ def folder_beside(folder: Path) -> Iterator[Path]:
 
     # Raises
 
-    `ExportError` : if no folder can be created there, or moved to `folder`.
+    `ExportError` : if no folder can be created there or moved to `folder`, or the disk is full.
     """
     folder = folder.resolve()  # the files go where a link leads
     if os.path.ismount(folder):
@@ -119,6 +119,10 @@ def folder_beside(folder: Path) -> Iterator[Path]:
             _remove_left(folder, prefix)
             (room / "new").mkdir()
             yield room / "new"
+    except Exception as error:
+        if "Error while serializing" not in str(error):  # which safetensors says of a full disk
+            raise
+        raise ExportError(f"'{folder}' cannot be written: {error}") from error
     finally:
         shutil.rmtree(room, ignore_errors=True)
 

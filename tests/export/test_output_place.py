@@ -82,3 +82,13 @@ def test_a_mounted_volume_is_refused_at_once(
         folder_beside(tmp_path),
     ):
         raise AssertionError
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    full = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with (
+        pytest.raises(ExportError, match="out' cannot be written: .*No space left"),
+        folder_beside(tmp_path / "out"),
+    ):
+        raise RuntimeError(full)  # of safetensors, whose error is no OSError
+    assert os.listdir(tmp_path) == []
