@@ -25,6 +25,7 @@ from declutr.corpus.text_files import (
     file_format,  # noqa: F401 - re-exported
     noted_lines,
     read_lines,
+    telling_of_changes,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ def read_documents(
     columns, a quoted text may hold line ends, and blank lines are not rows. To have the lines of
     such a file as they are, name it `.txt`.
 
+    A warning tells of a file that changes while it is read.
+
     # Parameters
 
     files : from `source_files`.
@@ -70,15 +73,22 @@ def read_documents(
     """
     require_encoding_errors(encoding_errors)
     for file in files:
-        kind = record_format(file, encoding_errors)
-        if kind in TABLES:
-            lines = read_lines(file, encoding_errors, ends=True)
-            yield from _column(lines, TABLES[kind], file, text_key, on_bad_row)
-        elif kind == "text":
-            yield from read_lines(file, encoding_errors)
-        else:
-            rows = read_records(file, kind, encoding_errors, text_key)
-            yield from _documents(rows, kind, file, text_key, on_bad_row)
+        rows = _of_file(file, text_key, encoding_errors, on_bad_row)
+        yield from telling_of_changes(file, rows)
+
+
+def _of_file(
+    file: Path, text_key: str, encoding_errors: str, on_bad_row: OnBadRow | None
+) -> Iterator[str]:
+    kind = record_format(file, encoding_errors)
+    if kind in TABLES:
+        lines = read_lines(file, encoding_errors, ends=True)
+        yield from _column(lines, TABLES[kind], file, text_key, on_bad_row)
+    elif kind == "text":
+        yield from read_lines(file, encoding_errors)
+    else:
+        rows = read_records(file, kind, encoding_errors, text_key)
+        yield from _documents(rows, kind, file, text_key, on_bad_row)
 
 
 def read_stream(

@@ -16,7 +16,13 @@ from declutr.corpus import (
     without_surrogates,
 )
 from declutr.corpus.records import column_names, delimited_rows, parsed, read_records, record_format
-from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
+from declutr.corpus.text_files import (
+    TABLES,
+    SourceError,
+    file_format,
+    read_lines,
+    telling_of_changes,
+)
 
 Column = str | int
 
@@ -111,10 +117,9 @@ def read_rows(
     """
     require_encoding_errors(encoding_errors)
     for file in files:
-        if is_delimited(file):
-            yield from _fields(file, header, encoding_errors)
-        else:
-            yield from _records(file, encoding_errors)
+        delimited = is_delimited(file)
+        rows = _fields(file, header, encoding_errors) if delimited else _records(file, encoding_errors)
+        yield from telling_of_changes(file, rows)
 
 
 def is_delimited(file: Path) -> bool:

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from declutr.corpus import SourceError
 from declutr.corpus.compressed_files import open_bytes, uncompressed_name
 
 logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
+
+_Row = TypeVar("_Row")
 
 TABLES = {"csv": ",", "tsv": "\t"}
 """The formats with a header and columns, and the delimiters of their fields."""
@@ -162,6 +164,26 @@ def telling_what_fails(file: Path, kind: str) -> Iterator[None]:
         raise undecodable(file, error) from error
     except Exception as error:  # Parsers and decompressors raise all kinds.
         raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
+
+
+def telling_of_changes(file: Path, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Yield the rows of a file, and warn if it changed meanwhile, as a file that still grows."""
+    before = _size_and_time(file)
+    yield from rows
+    if _size_and_time(file) != before:
+        logger.warning(
+            "'%s' changed while it was being read: its last row may be cut off, or rows be of "
+            "different times. Start again when nothing writes to it.",
+            file,
+        )
+
+
+def _size_and_time(file: Path) -> tuple[int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:  # it is gone, or was never there, which its reader tells
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def noted_lines(

@@ -194,6 +194,19 @@ class TestCarriageReturns:
         assert read(write("a.json", array)) == ["a", "b"]
 
 
+class TestFilesThatChange:
+    @pytest.mark.parametrize("change", ["grows", "stays"])
+    def test_are_told(self, write, caplog, change):
+        file = write("docs.txt", "one\ntwo\nthr")
+        rows = read_documents([file])
+        assert next(rows) == "one"
+        if change == "grows":
+            file.write_text("one\ntwo\nthree\n")
+        with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+            assert len(list(rows)) == 2
+        assert ("changed while it was being read" in caplog.text) is (change != "stays")
+
+
 class TestTables:
     ROWS = ("a cat, sat", 'he said "no"', "", "tab\there")
     LINES = ("two\r\nlines", "a\nb")  # These texts have line ends within one field.
