@@ -62,9 +62,10 @@ def open_bytes(file: Path) -> BinaryIO:
             f"'{file}' is compressed, which needs the package {_PACKAGES.get(suffix, suffix)}, "
             "which is not installed: pip install 'declutr[compression]'."
         )
+    if compression is None:
+        return open(file, "rb")
     # fsspec's own files seek to their end, for which all of them would be decompressed twice.
-    opened = open(file, "rb")
-    return cast(BinaryIO, compr[compression](opened, mode="rb")) if compression else opened
+    return cast(BinaryIO, compr[compression](open(file, "rb"), mode="rb"))
 
 
 def _suffix(file: Path) -> str:

@@ -47,8 +47,8 @@ def source_files(path: Paths) -> list[Path]:
         files = sorted(_files_within(expanded))
     elif expanded.is_fifo():
         raise SourceError(
-            f"'{text}' is a pipe, which can be read only once. Write it to a file, or give a command "
-            f"that takes - for standard input - and < {text}."
+            f"'{text}' is a pipe, which can be read only once. Write it to a file, or give a "
+            f"command that takes - for standard input - and < {text}."
         )
     elif expanded.exists():
         files = [expanded]

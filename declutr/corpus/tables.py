@@ -117,8 +117,10 @@ def read_rows(
     """
     require_encoding_errors(encoding_errors)
     for file in files:
-        delimited = is_delimited(file)
-        rows = _fields(file, header, encoding_errors) if delimited else _records(file, encoding_errors)
+        if is_delimited(file):
+            rows = _fields(file, header, encoding_errors)
+        else:
+            rows = _records(file, encoding_errors)
         yield from telling_of_changes(file, rows)
 
 

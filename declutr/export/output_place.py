@@ -102,8 +102,8 @@ def folder_beside(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()  # the files go where a link leads
     if os.path.ismount(folder):
         raise ExportError(
-            f"'{folder}' is a mounted volume, which cannot be replaced as a whole. Name a folder in "
-            f"it, such as '{folder / 'model'}'."
+            f"'{folder}' is a mounted volume, which cannot be replaced as a whole. Name a folder "
+            f"in it, such as '{folder / 'model'}'."
         )
     prefix = f".{folder.name}{_ROOM}"
     try:

@@ -87,7 +87,7 @@ def test_a_mounted_volume_is_refused_at_once(
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     full = "Error while serializing: I/O error: No space left on device (os error 28)"
     with (
-        pytest.raises(ExportError, match="out' cannot be written: .*No space left"),
+        pytest.raises(ExportError, match=r"out' cannot be written: .*No space left"),
         folder_beside(tmp_path / "out"),
     ):
         raise RuntimeError(full)  # of safetensors, whose error is no OSError

@@ -17,6 +17,7 @@ from declutr.evaluation.tasks.relatedness import cosines
 
 _ROUNDING = 1e-6  # of the length of an embedding of length 1 in float32
 
+
 def dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the dot products of rows, `(n,)`; those of length 1, as of models that scale, cosines.
 
