@@ -21,7 +21,9 @@ from declutr.system import is_sigterm
 
 STDIN = "-"
 
-_PATHS = {"ARCHIVE", "DATA", "FILE", "FOLDER", "INDEX", "MODEL", "OUT"}  # metavars of paths
+_PATHS = {  # metavars of paths
+    *("ARCHIVE", "DATA", "FILE", "FOLDER", "INDEX", "MODEL", "OUT", "PATTERN", "SOURCE"),
+}
 
 
 class Command:
@@ -64,7 +66,7 @@ class Command:
         group(commands, name or self.name)
         self.add_arguments(subparser)
         for action in subparser._actions:
-            if action.metavar in _PATHS:  # shells leave `~` within quotes and after `=`
+            if (action.metavar or action.dest.upper()) in _PATHS:  # shells leave `~` within quotes and after `=`
                 action.type = os.path.expanduser
         set_command(subparser, self.run)
         return subparser

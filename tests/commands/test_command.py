@@ -13,6 +13,7 @@ import declutr.plugin  # noqa: F401
 from declutr.commands.errors import TRACEBACK
 from declutr.commands.leaderboard import Leaderboard
 from declutr.commands.search import Search
+from declutr.commands.static_vectors import StaticVectors
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +73,14 @@ def test_the_home_folder_in_quotes_and_after_an_equals_sign(home: str, monkeypat
     commands = parser.add_subparsers()
     Search().add_to(commands)
     Leaderboard().add_to(commands)
+    StaticVectors().add_to(commands)
     found = parser.parse_args(["leaderboard", f"{home}/a", "b~", f"--output={home}/c"])
     there = home.replace("~", "/home/me")
     assert (found.folders, found.output) == ([f"{there}/a", "b~"], f"{there}/c")
-    found = parser.parse_args(["search", f"{home}/a", f"{home}/a"])
-    assert (found.index, found.query) == (f"{there}/a", f"{home}/a")
+    found = parser.parse_args(["search", f"{home}/a", f"{home}/a", "--model", f"{home}/b"])
+    assert (found.index, found.query, found.model) == (f"{there}/a", f"{home}/a", f"{there}/b")
+    found = parser.parse_args(["static-vectors", "org/a", f"{home}/a", "-o", f"{home}/b"])
+    assert (found.source, found.output) == (["org/a", f"{there}/a"], f"{there}/b")
 
 
 @pytest.mark.slow
