@@ -27,6 +27,8 @@ UNFINISHED = ".tmp"
 BLOCK = 1 << 20
 """The number of bytes that share a checksum."""
 
+# A full disk, a quota that is used up, and a limit of the size of files.
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _SEEKING = threading.Lock()
 _CUT_OFF = re.compile(r"\d+ requested and \d+ written")
 _DIGITS = 16  # of a checksum in hexadecimal
@@ -89,7 +91,7 @@ def write_whole(
         if _CUT_OFF.fullmatch(str(error)):  # numpy says so of a full disk, and of other limits
             about = f"'{path}' cannot be written whole: of its numbers, {error}."
             raise OSError(f"{about} Is the disk full, or the size of files limited?") from error
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.errno not in _FULL or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
