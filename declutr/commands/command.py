@@ -66,7 +66,8 @@ class Command:
         group(commands, name or self.name)
         self.add_arguments(subparser)
         for action in subparser._actions:
-            if (action.metavar or action.dest.upper()) in _PATHS:  # shells leave `~` within quotes and after `=`
+            if (action.metavar or action.dest.upper()) in _PATHS:
+                # Shells leave `~` within quotes and after `=`.
                 action.type = os.path.expanduser
         set_command(subparser, self.run)
         return subparser
