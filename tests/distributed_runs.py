@@ -125,6 +125,24 @@ def without_validation() -> str:
     return ""
 
 
+def without_batches(folder: str, kind: str) -> str:
+    """The same error, where the number of batches is not known before they are read."""
+    trainer = make_trainer(
+        Path(folder, f"{kind} without"),
+        type=kind,
+        distributed=True,
+        world_size=world_size(),
+        local_rank=process_rank(),
+    )
+    loader: Any = trainer._validation_data_loader
+    loader.instances = loader.instances[: 3 * (1 - process_rank())]
+    try:
+        trainer.train()
+    except ConfigurationError as error:
+        return error.message
+    return ""
+
+
 def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
     """All of the above, and steps: starting processes takes longer than what they do."""
     with patch("tests.resumed_runs.TinyModel", CountingModel):
@@ -133,6 +151,6 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
         return {
             **found,
             "sharded": sharded(folder),
-            "empty": without_validation(),
+            "empty": [without_validation(), *(without_batches(folder, kind) for kind in kinds)],
             "steps": several(cases),
         }

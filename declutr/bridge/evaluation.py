@@ -15,6 +15,12 @@ from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
 
+_NO_BATCHES = (
+    "The {} data give no batches (with several processes, one of them none), so that there would "
+    "be {}. Give more of them, or set drop_last to false in the {}."
+)
+_NO_TRAINING = _NO_BATCHES.format("training", "no step", "data_loader")
+_NO_VALIDATION = _NO_BATCHES.format("validation", "no validation loss", "validation_data_loader")
 _ORDERS = ("shuffle", "_shuffle")  # settings of data loaders; the second one of "multitask"
 _OF_TRAINING = {"batches_per_epoch": None, "drop_last": False, "_instances_per_epoch": None}
 
@@ -155,7 +161,54 @@ def whole_test(module: ModuleType) -> bool:
                 "evaluate_on_test scores the test data of the first process alone where there are "
                 "several. Leave it out, and run `allennlp evaluate ARCHIVE TEST_DATA` afterwards."
             )
+        if (params.params.get("trainer") or {}).get("num_epochs") == 0:
+            raise module.ConfigurationError(
+                "num_epochs is 0, so that there would be no weights to archive. Expected at least "
+                'one epoch; the trainer "no_op" ({"trainer": {"type": "no_op"}}) archives a model '
+                "as it begins."
+            )
         return original(params, *args, **kwargs)
+
+    return True
+
+
+def some_batches(module: ModuleType) -> bool:
+    """Let a trainer refuse validation data without a batch, and a run without a step.
+
+    The validation loss would be 0 in every epoch, so that the first one stayed the best, and the
+    archive would hold the weights of the start. A loader that reads anew in each epoch does not
+    know before how many batches it gives; of several processes, the one with the fewest ends the
+    epoch for all. Can be removed when AllenNLP's trainer counts what it was given.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _validation_loss(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        callbacks = self._callbacks
+        batches: list[bool] = []
+
+        def on_batch(*args: Any, **kwargs: Any) -> None:
+            batches[:] = [True]
+
+        self._callbacks = [*callbacks, SimpleNamespace(on_batch=on_batch)]
+        try:
+            found = original(self, *args, **kwargs)
+        finally:
+            self._callbacks = callbacks
+        if not batches:
+            raise module.ConfigurationError(_NO_VALIDATION)
+        if not found[2] and ("loss" in {name for _, name in self._metric_tracker.tracked_metrics}):
+            logger.warning(
+                "The model gives no loss for the validation data, so that it counts as 0 in every "
+                "epoch, and the first one stays the best. Set the trainer's validation_metric."
+            )
+        return found
+
+    @replaces(module.GradientDescentTrainer)
+    def _try_train(original: Any, self: Any) -> Any:
+        result = original(self)
+        if self._num_epochs and not self._total_batches_completed:
+            raise module.ConfigurationError(_NO_TRAINING)
+        return result
 
     return True
 
@@ -176,17 +229,13 @@ def whole_validation(module: ModuleType) -> bool:
     def from_partial_objects(cls: Any, *args: Any, **kwargs: Any) -> Any:
         run = original(cls, *args, **kwargs)
         loader = getattr(run.trainer, "_validation_data_loader", None)
-        if loader is None:
-            return run
-        if kwargs.get("validation_data_loader") is None:
+        if loader is not None and kwargs.get("validation_data_loader") is None:
             _read_wholly(loader, but=("batches_per_epoch",))
-        # The process with the fewest batches ends validation for all.
-        if dist_reduce_sum(int(_is_empty(loader))):
-            raise module.ConfigurationError(
-                "The validation data give no batches (with several processes, one of them none), "
-                "so that there would be no validation loss. Give more of them, or set drop_last to "
-                "false in the validation_data_loader."
-            )
+        of_training = getattr(run.trainer, "data_loader", None)
+        for one, message in ((of_training, _NO_TRAINING), (loader, _NO_VALIDATION)):
+            # The process with the fewest batches ends the epoch for all.
+            if one is not None and dist_reduce_sum(int(_is_empty(one))):
+                raise module.ConfigurationError(message)
         return run
 
     module.TrainModel.from_partial_objects = classmethod(from_partial_objects)

@@ -151,6 +151,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.sparse_norms,
         gradients.unscaled_norms,
         checkpoints.callback_states,
+        evaluation.some_batches,
         resumption.best_weights,
         resumption.kept_scales,
         resumption.mean_losses,

@@ -139,6 +139,50 @@ def test_all_validation_data_are_read(rows: str, tmp_path: Path) -> None:
         validated(settings, tmp_path / "own")
 
 
+@pytest.mark.parametrize("kind", ["gradient_descent", "declutr"])
+@pytest.mark.parametrize("loader", [{}, {"max_instances_in_memory": 2}])
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_data_without_a_batch_are_refused(
+    part: str, loader: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    """A loader that reads anew in every epoch does not know before that there is nothing."""
+    settings = config(tmp_path, **loader) | {"evaluate_on_test": False}
+    settings["validation_data_path"] = settings["test_data_path"]
+    settings["trainer"]["type"] = kind
+    Path(settings[f"{part}_data_path"]).write_text("")
+    word = {"train": "training"}.get(part, part)
+    with pytest.raises(ConfigurationError, match=f"The {word} data give no batches"):
+        train_model(Params(settings), str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "model.tar.gz").exists()
+
+
+def test_a_validation_loss_that_the_model_does_not_give_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Identity.forward
+
+    def forward(self: Any, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = plain(self, x)
+        return found if self.training else {"numbers": found["numbers"]}
+
+    monkeypatch.setattr(Identity, "forward", forward)
+    settings = config(tmp_path) | {"evaluate_on_test": False}
+    settings["validation_data_path"] = settings["test_data_path"]
+    told = "gives no loss for the validation data"
+    train_model(Params(copy.deepcopy(settings)), str(tmp_path / "loss"))
+    assert told in (tmp_path / "loss" / "out.log").read_text()
+    settings["trainer"]["validation_metric"] = "+sum"
+    train_model(Params(settings), str(tmp_path / "sum"))
+    assert told not in (tmp_path / "sum" / "out.log").read_text()
+
+
+def test_no_epochs_are_refused(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    settings["trainer"]["num_epochs"] = 0
+    with pytest.raises(ConfigurationError, match=r"num_epochs is 0.*no_op"):
+        train_model(Params(settings), str(tmp_path / "run"))
+
+
 def test_all_instances_of_several_tasks_are_evaluated(tmp_path: Path) -> None:
     for task in ("a", "b"):
         (tmp_path / f"{task}.txt").write_text("1 2 3 4 5 6 7")
