@@ -80,6 +80,12 @@ def test_a_step_with_fewer_batches_in_one_process_ends_for_all_at_once(
     assert first == second and [number for number, *_ in first] == [1, 2]
 
 
+def test_allennlps_trainer_says_so_before_it_breaks_off(results: list[dict[str, Any]]) -> None:
+    for process in results:
+        assert "Processes have 3 to 4 batches" in process["refused"]
+        assert 'Use the trainer "declutr"' in process["refused"]
+
+
 def test_validation_data_that_do_not_reach_all_processes_are_refused(
     results: list[dict[str, Any]],
 ) -> None:
