@@ -132,6 +132,26 @@ def tracked_epochs(module: ModuleType) -> bool:
     return True
 
 
+def checks_at_the_start(module: ModuleType) -> bool:
+    """Let "confidence_checks" watch the first step of a run only, and nothing of a resumed one.
+
+    It is on unless `run_confidence_checks` is false. It notes every module that is called, until
+    the first step of epoch 0 is done, which a resumed run does not take: it noted them to its end,
+    in memory that grew with every step. Can be removed when `on_start` asks whether the run begins.
+    """
+
+    @replaces(module.ConfidenceChecksCallback)
+    def on_start(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, trainer, *args, **kwargs)
+        resumed = (
+            trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed
+        )
+        if resumed and hasattr(self, "_verification"):
+            self._verification.destroy_hooks()
+
+    return True
+
+
 def mean_losses(module: ModuleType) -> bool:
     """Let the first epoch of a resumed run report the mean loss of the steps since it was resumed.
 

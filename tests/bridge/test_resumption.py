@@ -265,6 +265,31 @@ def test_a_resumed_epoch_reads_each_row_once_where_validation_shuffles(
     assert rows(DeCLUTRTrainer, "own") == list(range(12))
 
 
+@pytest.mark.parametrize("epoch, step", [(0, 0), (0, 3), (2, 0)])
+def test_a_resumed_run_notes_no_modules(epoch: int, step: int, bare: Any) -> None:
+    """The check is over after the first step of a run, which a resumed one does not take."""
+    module, model = bare("allennlp.training.callbacks.confidence_checks"), torch.nn.Linear(2, 2)
+    trainer = SimpleNamespace(_pytorch_model=model)
+    trainer._start_after_epochs_completed = epoch
+    trainer._start_after_batches_in_epoch_completed = step
+
+    def noted() -> list[int]:
+        callback = module.ConfidenceChecksCallback("")
+        callback.on_start(trainer)
+        calls = []
+        for number in range(step, step + 3):
+            model(torch.ones(2))
+            callback.on_batch(trainer, [], [], {}, epoch, number + 1, is_training=True)
+            calls.append(len(callback._verification._module_sequence))
+        callback._verification.destroy_hooks()
+        return calls
+
+    begins = not epoch and not step
+    assert noted() == ([1, 1, 1] if begins else [1, 2, 3])
+    assert resumption.checks_at_the_start(module)
+    assert noted() == ([1, 1, 1] if begins else [0, 0, 0])
+
+
 @pytest.mark.parametrize("step, stops", [(0, True), (1, False)])
 def test_a_run_that_had_stopped_early_trains_no_more(step: int, stops: bool) -> None:
     def trainer_class() -> Any:
