@@ -265,6 +265,39 @@ def test_a_resumed_epoch_reads_each_row_once_where_validation_shuffles(
     assert rows(DeCLUTRTrainer, "own") == list(range(12))
 
 
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_run_resumed_before_an_interval_logs_distributions_from_the_next_on(
+    done: int, bare: Any
+) -> None:
+    """Of its first step, a process does not know by how much the weights have changed."""
+    module, model = bare("allennlp.training.callbacks.log_writer"), ConstantLoss()
+    logged: list[int] = []
+
+    class Writer(module.LogWriterCallback):  # type: ignore[misc, name-defined]
+        def log_scalars(self, *args: Any, **kwargs: Any) -> None:
+            pass
+
+        def log_tensors(self, *args: Any, **kwargs: Any) -> None:
+            logged.append(self.trainer._total_batches_completed)
+
+    def run() -> list[int]:
+        logged.clear()
+        writer, trainer = Writer("", distribution_interval=2), SimpleNamespace(model=model)
+        writer.trainer = trainer
+        for step in range(done + 1, 7):
+            trainer._total_batches_completed = step
+            writer.on_batch(trainer, [], [], {}, 0, step, is_training=True)
+        return logged
+
+    if done:
+        with pytest.raises(AssertionError):
+            run()
+    else:
+        assert run() == [2, 4, 6]
+    assert resumption.logged_distributions(module)
+    assert run() == ([4, 6] if done else [2, 4, 6])
+
+
 @pytest.mark.parametrize("epoch, step", [(0, 0), (0, 3), (2, 0)])
 def test_a_resumed_run_notes_no_modules(epoch: int, step: int, bare: Any) -> None:
     """The check is over after the first step of a run, which a resumed one does not take."""
