@@ -1,9 +1,15 @@
 """Repairs of gradients: their norms, means over the batches of a step, and limits."""
 
+import functools
+import inspect
+import logging
+import re
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import replaces
+
+logger = logging.getLogger(__name__)
 
 
 def sparse_norms(module: ModuleType) -> bool:
@@ -88,6 +94,30 @@ def unscaled_norms(module: ModuleType) -> bool:
         scaled = self._grad_norm is True and self._scaler is not None
         return norm / self._scaler.get_scale() if scaled else norm
 
+    return True
+
+
+def frozen_names(module: ModuleType) -> bool:
+    """Warn of a regular expression in a trainer's `no_grad` that no parameter matches.
+
+    AllenNLP warns of those in `parameter_groups`; here, what should have been frozen was trained.
+    Can be removed when it warns of these, too.
+    """
+    original = module.GradientDescentTrainer.__dict__["from_partial_objects"].__func__
+
+    @functools.wraps(original)
+    def from_partial_objects(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        names = [name for name, _ in given["model"].named_parameters()]
+        for pattern in given.get("no_grad") or ():
+            if not any(re.search(pattern, name) for name in names):
+                logger.warning(
+                    f"'{pattern}' in the trainer's no_grad matches no parameter, so that it "
+                    f"freezes nothing. Names are such as '{names[0] if names else ''}'."
+                )
+        return original(cls, *args, **kwargs)
+
+    module.GradientDescentTrainer.from_partial_objects = classmethod(from_partial_objects)
     return True
 
 

@@ -150,6 +150,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         repairs.amp_names,
         gradients.sparse_norms,
         gradients.unscaled_norms,
+        gradients.frozen_names,
         checkpoints.callback_states,
         evaluation.some_batches,
         resumption.best_weights,

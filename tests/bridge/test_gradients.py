@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from allennlp.common import Lazy
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import TensorField
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
+from allennlp.training.optimizers import Optimizer
 
 from declutr.bridge import gradients
 
@@ -164,3 +166,30 @@ def test_the_search_for_a_rate_limits_gradients_as_training_does(
     assert (moved() == pytest.approx(step)) is ("grad_clipping" not in limits)
     assert gradients.limited_in_search(module)
     assert moved() == pytest.approx(step)
+
+
+@pytest.mark.slow
+def test_a_pattern_that_freezes_nothing_is_told(
+    bare: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+
+    def told(*patterns: str) -> list[str]:
+        caplog.clear()
+        model, rows = Steep(), [Instance({"x": TensorField(torch.ones(1))})]
+        loader = SimpleDataLoader(rows, 1)
+        module.GradientDescentTrainer.from_partial_objects(
+            model,
+            str(tmp_path),
+            loader,
+            no_grad=[*patterns],
+            optimizer=Lazy(Optimizer.by_name("sgd"), constructor_extras={"lr": 1.0}),
+        )
+        warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        return [message for message in warned if "no_grad" in message]
+
+    assert told("wieghts") == []
+    assert gradients.frozen_names(module)
+    first, second = told("nothing$", "wieghts")
+    assert "'nothing$'" in first and "'wieghts'" in second and "'weights'" in second
+    assert told() == []
