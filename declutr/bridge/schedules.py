@@ -193,6 +193,32 @@ def combined_steps(module: ModuleType) -> bool:
     return True
 
 
+def unknown_lengths(module: ModuleType) -> bool:
+    """Let "slanted_triangular" tell that it does not know the number of steps of an epoch.
+
+    With data that are read anew in every epoch (`max_instances_in_memory`), it takes each step of
+    the first epoch for its last one: a run of one epoch has the rate divided by `ratio` throughout.
+    Other schedules by step raise an error. Can be removed when this one does, too.
+    """
+
+    @replaces(module.SlantedTriangular)
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.num_steps_per_epoch is None:
+            told = (
+                f"the only epoch has a rate of 1/{self.ratio} throughout"
+                if self.num_epochs == 1
+                else "the first epoch has no warm-up and other rates than it should"
+            )
+            logger.warning(
+                'The schedule "slanted_triangular" does not know the number of steps of an epoch, '
+                f"so that {told}. Give it num_steps_per_epoch, or take the data loader "
+                '"declutr", or one without max_instances_in_memory.'
+            )
+
+    return True
+
+
 def undefined_metrics(module: ModuleType) -> bool:
     """Let any other epoch be better than one whose validation metric is not a number.
 

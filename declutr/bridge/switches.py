@@ -172,7 +172,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         repairs.plateau_verbose,
         schedules.plateaus,
     ),
-    "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
+    "allennlp.training.learning_rate_schedulers.slanted_triangular": (
+        resumption.frozen_layers,
+        schedules.unknown_lengths,
+    ),
     "allennlp.training.metric_tracker": (schedules.undefined_metrics,),
     "allennlp.training.metrics.attachment_scores": (metrics.sums_of_processes,),
     "allennlp.training.metrics.auc": (metrics.pairs_of_processes,),

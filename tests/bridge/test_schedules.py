@@ -284,3 +284,26 @@ def test_any_epoch_is_better_than_one_without_a_number(bare: Any) -> None:
     assert best(nan, 0.5, 0.7, saved_after=0) == 2  # from the checkpoint of an earlier release
     assert best(nan, 0.5, 0.7) == 2 and best(nan, nan, nan) == 0
     assert best(0.5, nan, 0.4) == 0 and best(-0.5, nan, -0.4) == 2
+
+
+@pytest.mark.parametrize("epochs, told", [(1, "1/32 throughout"), (3, "no warm-up")])
+def test_an_unknown_number_of_steps_is_told(
+    epochs: int, told: str, bare: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = bare(f"{SCHEDULERS}.slanted_triangular")
+
+    def rates(**known: int) -> list[float]:
+        caplog.clear()
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=32.0)
+        schedule = module.SlantedTriangular(optimizer, num_epochs=epochs, **known)
+        found = []
+        for step in range(1, 21):
+            schedule.step_batch(step)
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    wrong = rates()
+    assert (wrong == [1.0] * 20) is (epochs == 1) and caplog.text == ""
+    assert schedules.unknown_lengths(module)
+    assert rates() == wrong and told in caplog.text
+    assert max(rates(num_steps_per_epoch=20)) == 32.0 and caplog.text == ""
