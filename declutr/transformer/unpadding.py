@@ -62,14 +62,15 @@ class UnpaddedPass:
     It returns the same padded token embeddings as a plain pass, up to rounding, in one of these
     ways. Some transformers let padding reach tokens whatever the mask says, by convolutions (as
     ConvBERT), by Fourier transforms (FNet) or by neighbouring words (MobileBERT), so that the
-    embedding of a text would follow from the length of others. All but `"none"` give what such a
-    transformer gives for each text alone.
+    embedding of a text would follow from the length of others. All ways give what such a
+    transformer gives for each text alone: only texts of equal length go through it together.
+    Whether padding reaches tokens is tried once on two short texts. (A transformer that is sharded
+    over processes keeps its padding, with a warning.)
 
     - `"packed"`: all texts end to end in one row, with attention within each text. It wastes
       nothing.
     - `"grouped"`: one pass per group of texts of similar length. It wastes little, and works with
-      any architecture. Where padding reaches tokens, which is tried once on two short texts, the
-      lengths of a group are equal.
+      any architecture.
     - `"none"`: one plain pass with all of the padding.
     - `"auto"`: packed if the transformer can be packed, which is tried once on a few short texts,
       and otherwise grouped, which is logged.
@@ -140,8 +141,6 @@ class UnpaddedPass:
 
     def _computed(self, transformer: torch.nn.Module, run: Run, texts: Texts) -> Tensor:
         self._asks_masks = type(transformer).__module__.startswith("transformers.")
-        if self.unpadding == "none":
-            return self._padded(run, texts)
         mask = texts.mask
         known = on_host(mask)
         lengths, ends = text_lengths(known), text_ends(known)
@@ -151,8 +150,9 @@ class UnpaddedPass:
         # On a CPU texts with masked tokens inside are grouped, as in earlier releases: packing them
         # would draw other dropout, so that results could not be reproduced.
         packable = not holes or (mask.device.type != "cpu" and begin_at_once(known))
-        # All processes of a sharded model must try packing together.
-        if self._packs is None and (packable or is_sharded(transformer)):
+        sharded = is_sharded(transformer)
+        # All processes of a sharded model must try packing, and padding, together.
+        if self._packs is None and (packable or sharded):
             self._packs = self._try_packing(transformer, run, mask.device)
         if packable and self._packs:
             packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
@@ -162,7 +162,11 @@ class UnpaddedPass:
                 raise _cannot_pack(transformer, error) from error
         # The processes of a sharded model must run the same number of passes, but could have
         # different numbers of groups.
-        if not is_sharded(transformer):
+        if sharded:
+            self._padding_reaches_tokens(transformer, run, mask.device, sharded)
+        elif self.unpadding != "none" or (
+            min(ends) < mask.size(1) and self._padding_reaches_tokens(transformer, run, mask.device)
+        ):
             return self._grouped(transformer, run, ends, texts)
         return self._padded(run, texts)
 
@@ -211,11 +215,9 @@ class UnpaddedPass:
         turn = turning_length(getattr(transformer, "config", None))
         parts = [[n * (n > turn) for n in ends], [n * (n <= turn) for n in ends]]
         groups = [*chain(*(length_groups(part, most) for part in parts))]
-        if any(ends[group[0]] != ends[group[-1]] for group in groups):
-            if self._padding_shows is None:
-                self._padding_shows = self._try_padding(transformer, run, device)
-            if self._padding_shows:
-                groups = [*chain(*(length_groups(part, most, equal=True) for part in parts))]
+        unequal = any(ends[group[0]] != ends[group[-1]] for group in groups)
+        if unequal and self._padding_reaches_tokens(transformer, run, device):
+            groups = [*chain(*(length_groups(part, most, equal=True) for part in parts))]
         numbers = torch.tensor(list(chain(*groups)), device="cpu")
         sent = to_device(numbers, device)  # one copy for all
         for group, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
@@ -265,8 +267,17 @@ class UnpaddedPass:
             return False
         return True
 
+    def _padding_reaches_tokens(
+        self, transformer: torch.nn.Module, run: Run, device: torch.device, sharded: bool = False
+    ) -> bool:
+        if self._padding_shows is None:
+            self._padding_shows = self._try_padding(transformer, run, device, sharded)
+        return self._padding_shows
+
     @torch.no_grad()
-    def _try_padding(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
+    def _try_padding(
+        self, transformer: torch.nn.Module, run: Run, device: torch.device, sharded: bool = False
+    ) -> bool:
         """Return whether a short text gives something else with padding than alone."""
         try:
             # Models that hash at random draw numbers even here; those of training stay the same.
@@ -286,9 +297,16 @@ class UnpaddedPass:
             return False
         shows = not apart < max(1e-4, _rounding(whole))
         if shows:
-            logger.info(
+            logger.log(
+                logging.WARNING if sharded else logging.INFO,
                 f"Padding changes what {type(transformer).__name__} gives for a text, by "
-                f"{apart:.1g}: only texts of equal length go through it together."
+                f"{apart:.1g}: "
+                + (
+                    "sharded over processes, it embeds each text by the length of those beside it. "
+                    "Train it without fsdp, or use another transformer."
+                    if sharded
+                    else "only texts of equal length go through it together."
+                ),
             )
         return shows
 

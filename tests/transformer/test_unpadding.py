@@ -141,7 +141,9 @@ _FNET = pytest.param("FNet", marks=FNET_TAKES_A_MASK)
 
 
 @pytest.mark.parametrize("kind", ["ConvBert", _FNET, "MobileBert", "Nystromformer", "Yoso"])
-def test_padding_reaches_no_token(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_padding_reaches_no_token(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each text gets what transformers gives for it alone, in training as well.
 
     Convolutions, Fourier transforms and neighbouring words see padding, whatever the mask says.
@@ -163,14 +165,23 @@ def test_padding_reaches_no_token(kind: str, caplog: pytest.LogCaptureFixture) -
     mask = torch.arange(20) < torch.tensor([20, 7, 12, 7])[:, None]
     alone = zip(ids, mask, strict=True)
     expected = torch.cat([model(row[inside][None]).last_hidden_state[0] for row, inside in alone])
-    for way in ("auto", "grouped"):
+    for way in ("auto", "grouped", "none"):
         unpadded = UnpaddedPass(way)
         with caplog.at_level(logging.INFO, logger="declutr"):
             found = unpadded(model, run, ids, mask)[mask]
         assert torch.allclose(found, expected, atol=1e-5)
     assert f"Padding changes what {type(model).__name__} gives" in caplog.text
-    padded = UnpaddedPass("none")(model, run, ids, mask)[mask]
+    padded = model(ids.where(mask, 0), attention_mask=mask.long()).last_hidden_state[mask]
     assert (padded - expected).abs().max() > 1e-3 * expected.abs().max()
+    # A model that is sharded over processes must run the same number of passes in all of them.
+    monkeypatch.setattr("declutr.transformer.unpadding.is_sharded", lambda module: True)
+    for way in ("auto", "none"):
+        caplog.clear()
+        unpadded = UnpaddedPass(way)
+        for _ in range(2):
+            assert torch.allclose(unpadded(model, run, ids, mask)[mask], padded, atol=1e-6)
+        (warning,) = (each for each in caplog.records if each.levelname == "WARNING")
+        assert "sharded over processes, it embeds each text by the length" in warning.message
 
 
 def test_trying_padding_changes_no_state_and_raises_nothing(bert: Encoder) -> None:
