@@ -278,7 +278,7 @@ class UnpaddedPass:
     def _try_padding(
         self, transformer: torch.nn.Module, run: Run, device: torch.device, sharded: bool = False
     ) -> bool:
-        """Return whether a short text gives something else with padding than alone."""
+        """Return whether a text gives, or may give, something else with padding than alone."""
         try:
             # Models that hash at random draw numbers even here; those of training stay the same.
             drawing = torch.random.fork_rng([device] if device.type == "cuda" else [])
@@ -291,16 +291,17 @@ class UnpaddedPass:
                 padded = self._padded(run, Texts(token_ids, mask))[:, alone]
                 whole = self._padded(run, Texts(token_ids[:, alone], mask[:, alone]))
             apart = _apart(padded, whole)
+            shows = not apart < max(1e-4, _rounding(whole))
+            seen = f"changes what {type(transformer).__name__} gives for a text, by {apart:.1g}"
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # what is wrong with the texts at hand, too, is raised for them
-            return False
-        shows = not apart < max(1e-4, _rounding(whole))
+        except Exception as error:  # the texts at hand may be right for it, unlike these
+            shows = True
+            seen = f"may change what {type(transformer).__name__} gives for a text ({error!r})"
         if shows:
             logger.log(
                 logging.WARNING if sharded else logging.INFO,
-                f"Padding changes what {type(transformer).__name__} gives for a text, by "
-                f"{apart:.1g}: "
+                f"Padding {seen}: "
                 + (
                     "sharded over processes, it embeds each text by the length of those beside it. "
                     "Train it without fsdp, or use another transformer."

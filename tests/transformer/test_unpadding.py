@@ -197,8 +197,26 @@ def test_trying_padding_changes_no_state_and_raises_nothing(bert: Encoder) -> No
     cpu = torch.device("cpu")
     bert.model.train()
     assert bert.unpadded("grouped")._try_padding(bert.model, drawing, cpu)
-    assert not bert.unpadded("grouped")._try_padding(bert.model, failing, cpu)
+    # The texts at hand may be right for it: those of equal length go together.
+    assert bert.unpadded("grouped")._try_padding(bert.model, failing, cpu)
     assert bert.model.training and torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_transformer_that_cannot_be_tried_gets_no_padding() -> None:
+    """As a model that does not say where its vectors of tokens are."""
+    torch.manual_seed(0)
+    vectors, convolution = torch.nn.Embedding(9, 4), torch.nn.Conv1d(4, 4, 5, padding=2)
+    model = torch.nn.ModuleList([vectors, convolution])
+
+    def run(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return convolution(vectors(input_ids).transpose(1, 2)).transpose(1, 2)
+
+    ids, mask = torch.randint(9, (3, 7)), torch.arange(7) < torch.tensor([7, 2, 4])[:, None]
+    for way in ("auto", "none"):
+        found = UnpaddedPass(way)(model, run, ids, mask)
+        for row, text, inside in zip(found, ids, mask, strict=True):
+            alone = run(text[inside][None], inside[None])[0]
+            assert torch.allclose(row[inside], alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("way", ["auto", "grouped", "packed"])
