@@ -282,12 +282,13 @@ class UnpaddedPass:
         try:
             # Models that hash at random draw numbers even here; those of training stay the same.
             drawing = torch.random.fork_rng([device] if device.type == "cuda" else [])
-            eagerly = torch.compiler.set_stance("force_eager")
             plainly = torch.autocast(device.type, enabled=False)
             tried = texts_to_try(transformer, self._padding_id, device)
             token_ids, mask = (each[1:2] for each in tried)
             alone = mask[0]
-            with drawing, eagerly, plainly, evaluating(transformer):
+            # A stance is taken as soon as it is made, and given back at the end of `with`.
+            eagerly = torch.compiler.set_stance("force_eager")
+            with eagerly, drawing, plainly, evaluating(transformer):
                 padded = self._padded(run, Texts(token_ids, mask))[:, alone]
                 whole = self._padded(run, Texts(token_ids[:, alone], mask[:, alone]))
             apart = _apart(padded, whole)
