@@ -171,12 +171,34 @@ def build_t5(folder: Path, model: str = "T5Model") -> Path:
     return _saved("T5", folder, model, decoder_start_token_id=start, **size)
 
 
-def build_bart(folder: Path) -> Path:
+def build_bart(folder: Path, **changes: int) -> Path:
     """An encoder-decoder that makes the input of its decoder from the text."""
     size = {"d_model": 16, "max_position_embeddings": MAX_LENGTH}
     for part in ("encoder", "decoder"):
         size |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
-    return _saved("Bart", folder, pad_token_id=wordpiece().pad_token_id, **size)
+    return _saved("Bart", folder, pad_token_id=wordpiece().pad_token_id, **{**size, **changes})
+
+
+def build_fsmt(folder: Path) -> Path:
+    """An encoder-decoder whose encoder is no model of its own."""
+    vocabulary = len(wordpiece())
+    size: dict[str, Any] = {"d_model": 16, "max_position_embeddings": MAX_LENGTH}
+    for part in ("encoder", "decoder"):
+        size |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
+    size |= {"src_vocab_size": vocabulary, "tgt_vocab_size": vocabulary, "langs": ["en", "de"]}
+    return _saved("FSMT", folder, pad_token_id=wordpiece().pad_token_id, **size)
+
+
+def build_dpr(folder: Path) -> Path:
+    """A transformer of which Hugging Face gives an embedding, and no token embeddings."""
+    size = {**_SIZE, "hidden_size": 16, "max_position_embeddings": MAX_LENGTH}
+    return _saved("DPR", folder, "DPRQuestionEncoder", **size)
+
+
+def build_mamba(folder: Path) -> Path:
+    """A model that uses the weights of its linear layers by itself."""
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
+    return _saved("Mamba", folder, pad_token_id=wordpiece().pad_token_id, **size)
 
 
 def _saved(name: str, folder: Path, model: str = "", **settings: Any) -> Path:

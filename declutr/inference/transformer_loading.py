@@ -69,6 +69,7 @@ def loaded_transformer(
         ) from error
     decodes = encoder_alone and getattr(whole.config, "is_encoder_decoder", False)
     model = whole.get_encoder() if decodes else embedding_part(whole)
+    vars(model).setdefault("config", whole.config)  # FSMT's encoder has none
     part = {id(parameter) for parameter in model.parameters()}
     unused = {key for key, value in whole.named_parameters() if id(value) not in part}
     missing = sorted(set(info["missing_keys"]) - unused)  # a decoder need not be stored
@@ -76,7 +77,7 @@ def loaded_transformer(
     if used:
         raise EncoderError(
             f"The checkpoint '{place}' lacks {len(used)} weights that {pooling} pooling needs, "
-            f"the first is {used[0]!r}. Expected a checkpoint of {type(model).__name__}"
+            f"the first is {used[0]!r}. Expected a checkpoint of {type(whole).__name__}"
             + ("; use another pooling." if all(map(_of_the_pooler, used)) else ".")
         )
     if pooling == "pooler":

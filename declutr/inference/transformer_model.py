@@ -20,7 +20,7 @@ from declutr.transformer.architectures import (
     max_positions,
     output_width,
 )
-from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
+from declutr.transformer.pooling import LAYERS, POOLINGS, layers_of, mean_of_layers, pooled
 from declutr.transformer.unpadding import UnpaddedPass, inputs_of
 
 
@@ -162,7 +162,7 @@ class TransformerModel(TextModel):
         if self.pooling == "pooler":  # one vector a text, in the place of those of its tokens
             return output.pooler_output[:, None].expand(*inputs["input_ids"].shape, -1)
         if several:
-            return mean_of_layers(output.hidden_states, self.pooling)
+            return mean_of_layers(layers_of(output), self.pooling)
         return output.last_hidden_state
 
 

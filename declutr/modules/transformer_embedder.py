@@ -18,12 +18,12 @@ from declutr.transformer.architectures import (
     features_zeroed,
     first_position,
     max_positions,
+    num_layers,
     output_width,
     remove_pooler,
-    text_config,
 )
 from declutr.transformer.packed_attention import recomputation_contexts
-from declutr.transformer.pooling import LAYERS, mean_of_layers
+from declutr.transformer.pooling import LAYERS, layers_of, mean_of_layers
 from declutr.transformer.training_products import quick_products
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
@@ -67,9 +67,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         self.transformer_model = transformer
         self.config = config
         self.output_dim = output_width(config)
-        self._scalar_mix = (
-            None if last_layer_only else ScalarMix(text_config(config).num_hidden_layers)
-        )
+        self._scalar_mix = None if last_layer_only else ScalarMix(num_layers(config))
         if layers is not None and (layers not in LAYERS or not last_layer_only):
             raise ConfigurationError(
                 f"Got layers '{layers}' and last_layer_only {last_layer_only}. Expected one of "
@@ -192,11 +190,13 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     def _mixed_and_last(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mix of all layers or the mean of two, and the last layer."""
         output = self.encoder(**inputs, return_dict=True, output_hidden_states=True)
+        with raised_as(ConfigurationError, ValueError):
+            layers = layers_of(output)
         if self.layers is not None:
-            return mean_of_layers(output.hidden_states, self.layers), output.last_hidden_state
+            return mean_of_layers(layers, self.layers), output.last_hidden_state
         assert self._scalar_mix is not None
-        layers = list(output.hidden_states[1:])  # the first is the embedding layer
-        return self._scalar_mix(layers), output.last_hidden_state
+        # The first is the embedding layer.
+        return self._scalar_mix(list(layers[1:])), output.last_hidden_state
 
 
 def load_transformer(

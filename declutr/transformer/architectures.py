@@ -115,6 +115,14 @@ def output_width(config: Any) -> int:
     return getattr(config, _WIDTHS.get(config.model_type, "hidden_size"))
 
 
+def num_layers(config: Any) -> int:
+    """Return the number of layers whose outputs the transformer of a configuration gives."""
+    config = text_config(config)
+    whole = config.model_type in _DECODE_ALONE  # the layers of its decoder
+    layers: int = config.decoder_layers if whole else config.num_hidden_layers
+    return layers
+
+
 def text_config(config: Any) -> Any:
     """Return the part of a configuration that is about text; others have images or sound."""
     return getattr(config, "text_config", None) or config
@@ -336,8 +344,11 @@ def has_unused_decoder(config: Any) -> bool:
 def embedding_part(transformer: Any) -> Any:
     """Return the part of a transformer that makes token embeddings of token ids alone.
 
-    It is the encoder of T5 and others with an unused decoder, and the whole of all others.
+    It is the encoder of T5 and others with an unused decoder, what gives token embeddings in DPR,
+    and the whole of all others.
     """
+    if transformer.config.model_type == "dpr":
+        return transformer.base_model
     return transformer.get_encoder() if has_unused_decoder(transformer.config) else transformer
 
 

@@ -1,6 +1,7 @@
 """Pooling of token embeddings to the embedding of a text."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -33,6 +34,33 @@ POOLINGS = (*TOKEN_POOLINGS, *LAYERS, "pooler")
 The `pooler` is the output of the pretrained transformer's own head for the first token, with which
 supervised SimCSE was evaluated. `TOKEN_POOLINGS` and `LAYERS` describe the others.
 """
+
+
+def layers_of(output: Any) -> Sequence[torch.Tensor]:
+    """Return the outputs of all layers of a transformer, `(n, length, d)`.
+
+    The embedding layer is the first. Of an encoder and a decoder, as in BART, they are those of the
+    decoder, whose last layer is the output of the whole.
+
+    # Parameters
+
+    output : what a transformer of Hugging Face returns if it is asked for hidden states.
+
+    # Raises
+
+    `ValueError` : it gives none, or some that are not like its last one.
+    """
+    layers: Sequence[torch.Tensor] = (
+        output.decoder_hidden_states if "decoder_hidden_states" in output else output.hidden_states
+    )
+    shape = output.last_hidden_state.shape
+    if len(layers) < 2 or any(layer.shape != shape for layer in layers):
+        shapes = sorted({tuple(layer.shape) for layer in layers})
+        raise ValueError(
+            f"The transformer gives layers of shapes {shapes or 'none'}, and its output has the "
+            f"shape {tuple(shape)}. Expected layers like the output: use a pooling of the last one."
+        )
+    return layers
 
 
 def mean_of_layers(hidden_states: Sequence[torch.Tensor], layers: str) -> torch.Tensor:

@@ -27,7 +27,7 @@ from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
 from declutr.transformer.architectures import masked_lm_logits
 from declutr.transformer.pooling import LAYERS
-from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
+from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_bart, build_gpt2, build_t5
 from tests.hostile_archives import with_remote_code
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -320,6 +320,19 @@ def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
     shares = set_mix(embedder)
     mixed = sum(s * layer for s, layer in zip(shares, layers.hidden_states[1:], strict=True))
     assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
+
+
+def test_layers_of_bart_are_those_of_its_decoder(tmp_path: Path) -> None:
+    place = build_bart(tmp_path, decoder_layers=2)
+    options: dict[str, Any] = {"masked_language_modeling": False}
+    whole = AutoModel.from_pretrained(place).eval()
+    ids = torch.arange(5, 12)[None]
+    mask = torch.ones_like(ids).bool()
+    layers = whole(input_ids=ids, output_hidden_states=True).decoder_hidden_states
+    two = PretrainedTransformerEmbedderMLM(str(place), layers="first-last", **options).eval()
+    assert torch.allclose(two(ids, mask), (layers[1] + layers[-1]) / 2, atol=1e-6)
+    mix = PretrainedTransformerEmbedderMLM(str(place), last_layer_only=False, **options).eval()
+    assert torch.allclose(mix(ids, mask), sum(layers[1:]) / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize(

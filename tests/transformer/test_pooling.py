@@ -1,10 +1,13 @@
 """Compare poolings with their definitions, with arbitrary vectors at padding."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
 
-from declutr.transformer.pooling import LAYERS, POOLINGS, mean_of_layers, pooled
+from declutr.transformer.pooling import LAYERS, POOLINGS, layers_of, mean_of_layers, pooled
 
 EXPECTED = {
     "mean": 2.0,
@@ -50,6 +53,18 @@ def test_the_mean_of_two_layers(layers: str, numbers: tuple[int, int]) -> None:
     assert mean_of_layers(states, layers).flatten().tolist() == [expected] * 2
     halves = mean_of_layers([state.bfloat16() for state in states], layers)
     assert halves.dtype == torch.float32
+
+
+def test_layers_of_a_decoder_and_of_other_shapes() -> None:
+    last, states = torch.zeros(1, 2, 3), (torch.ones(1, 2, 3), torch.zeros(1, 2, 3))
+    both: Any = {"encoder_hidden_states": states[:1], "decoder_hidden_states": states}
+    assert layers_of(Seq2SeqModelOutput(last_hidden_state=last, **both)) is states
+    several = torch.zeros(4, 1, 2, 3)  # as in Gemma 3n, whose layers have four streams
+    for layers in ((several, several), ()):
+        output = BaseModelOutput(last_hidden_state=last, hidden_states=layers)
+        shapes = r"\[\(4, 1, 2, 3\)\]" if layers else "none"
+        with pytest.raises(ValueError, match=rf"layers of shapes {shapes}, and its output has"):
+            layers_of(output)
 
 
 def test_an_unknown_pooling_is_refused() -> None:
