@@ -132,10 +132,13 @@ class Encoder:
             self._processes = EncoderProcesses(
                 functools.partial(Encoder, self._place, **opening, **embedding),
                 [str(name) for name in devices],
-                lambda: self._model.choose_products(embedding["dtype"]),
+                self._prepare,
             )
         elif self._model.device_type == "cpu":
-            self._model.prepare(embedding["dtype"])
+            self._prepare()
+
+    def _prepare(self) -> None:
+        self._embedded.dtype = self._model.prepare(self._embedded.dtype)
 
     @property
     def dimension(self) -> int:

@@ -37,8 +37,9 @@ class EncoderProcesses:
     opener : a function of the keyword argument `device` that returns an encoder; each process gets
         a copy of it.
     devices : the name of the device of each process. Processes on the CPU share its cores.
-    choose : called once if there are processes on the CPU: it measures which kernels are fastest
-        for the model (`declutr.system.kernel_choices`), so that all processes use the same.
+    choose : called once if there are processes on the CPU: it prepares the model that is open
+        here, and measures which kernels are fastest (`declutr.system.kernel_choices`), so that all
+        processes use the same.
     """
 
     def __init__(

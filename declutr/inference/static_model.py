@@ -81,11 +81,9 @@ class StaticModel(TextModel):
     def describe(self) -> dict[str, Any]:
         return {"kind": "static encoder", "pooling": "mean", "content": self._content}
 
-    def choose_products(self, dtype: str) -> None:
-        """Do nothing: there are no matrix products to choose."""
-
-    def prepare(self, dtype: str) -> None:
+    def prepare(self, dtype: str) -> str:
         """Do nothing: there are no linear layers."""
+        return dtype
 
     def _means(self, ids: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """Return the means `(n, d)` of the vectors of n texts; those of no tokens are 0.

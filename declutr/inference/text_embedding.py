@@ -68,7 +68,9 @@ class TextEmbedding:
                 "max_length and long_texts are for models over word pieces "
                 f"(tokenizer and indexer of type pretrained_transformer); '{place}' is not."
             )
-        self._model, self._dtype, self._long_texts = model, dtype, long_texts
+        self._model, self._long_texts = model, long_texts
+        self.dtype = dtype
+        """The dtype in use: bfloat16 computes under autocast, all others as the model does."""
         lengths = [length for length in (max_length, model.max_length) if length is not None]
         self.max_length = min(lengths, default=None)
         self._limit = None if self.max_length is None else self.max_length - special
@@ -101,7 +103,7 @@ class TextEmbedding:
             "max_length": self.max_length,
             "long_texts": self._long_texts,
             **({"truncation_side": "left"} if cut else {}),
-            "dtype": self._dtype,
+            "dtype": self.dtype,
             "whitening": self._whitening.description if self._whitening else None,
             "truncate_dim": self._truncate_dim,
             "normalize": self._normalize,
@@ -166,7 +168,7 @@ class TextEmbedding:
         device = self._model.device_type
         if device == "cpu":
             HEAP.settle()
-        low = torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16")
+        low = torch.autocast(device, torch.bfloat16, enabled=self.dtype == "bfloat16")
         with usual_defaults(), low:
             return Arriving(self._model.embed(tokens))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from declutr.inference import EncoderError
+from declutr.system import raised_as
 
 if TYPE_CHECKING:  # encoders without a model, such as word vectors, need not wait for torch
     import numpy as np
@@ -17,6 +19,9 @@ if TYPE_CHECKING:  # encoders without a model, such as word vectors, need not wa
 
 _DOCUMENT = ("document", "passage", "corpus")
 """The names of prompts that sentence-transformers' `encode_document` looks for, in order."""
+_HOOKED = "_output_capturing_hooks_installed"
+"""An attribute of models that transformers 5 has hooked functions into, to get all of their layers.
+"""
 _TRIED_WITH = ["a", "b c", "Some words, and 3 more."]
 
 
@@ -159,6 +164,20 @@ class TextModel(ABC):
     prompts = Prompts()
     """The prompts of the model. `tokenize` adds the prompt that its caller chose from them."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = vars(self)
+        transformer = state.get("linear_part")
+        if transformer is None or not any(_HOOKED in vars(part) for part in transformer.modules()):
+            return state
+        # Hooked functions cannot be pickled. A copy is without them, and gets them when it is used.
+        state = copy.deepcopy(state)
+        for part in state["linear_part"].modules():
+            vars(part).pop(_HOOKED, None)
+            for number, hook in list(part._forward_hooks.items()):
+                if getattr(hook, "__module__", "") == "transformers.utils.output_capturing":
+                    del part._forward_hooks[number]
+        return state
+
     @abstractmethod
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
         """Return the tokens of each text, uncut and without special tokens.
@@ -195,21 +214,18 @@ class TextModel(ABC):
         """The number of texts that `tokenize` has cut so far; see `cuts_texts`."""
         return 0
 
-    def choose_products(self, dtype: str) -> None:
-        """Measure which matrix products `prepare` would use, and leave the model as it is."""
-        from declutr.transformer.linear_layers import choose_products
-
-        choose_products(self.linear_part, dtype)
-
-    def prepare(self, dtype: str) -> None:
+    def prepare(self, dtype: str) -> str:
         """Prepare linear layers for float32, bfloat16 or int8, by the fastest products of this CPU.
 
-        Weights are stored in a layout of the chosen product, so the model cannot be trained or
-        saved afterwards.
+        It returns the dtype in use, which is float32, with a warning, for models that cannot
+        compute in int8. Weights are stored in a layout of the chosen product, so the model cannot
+        be trained or saved afterwards.
         """
         from declutr.transformer.linear_layers import prepare_linear_layers
 
         # This call of `embed` also finds out whether texts can be packed, while it is in float32.
-        prepare_linear_layers(
-            self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
-        )
+        with raised_as(EncoderError, ValueError):
+            can = prepare_linear_layers(
+                self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
+            )
+        return dtype if can else "float32"

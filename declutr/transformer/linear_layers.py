@@ -31,7 +31,7 @@ _AGREE = 1e-4  # tolerance, as a share of the largest value
 
 
 @usual_defaults()
-def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> None:
+def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> bool:
     """Replace the linear layers of a module by prepared ones, if its output stays the same.
 
     In bfloat16, the normalisations between them hand on bfloat16, too.
@@ -41,10 +41,17 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     module : in evaluation mode, on a CPU. It is changed in place, and cannot be trained any more.
     embed : returns embeddings of a few texts, computed by the module in float32.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
+
+    # Returns
+
+    Whether the module can compute in the dtype. If it cannot in int8, it stays as it is, and a
+    warning is logged; bfloat16 is that of autocast, which every module can.
     """
     compiled = [part for part in module.modules() if runs_compiled(part)]
-    if (compiled and dtype != "int8") or not choose_products(module, dtype):
-        return
+    if compiled and dtype != "int8":
+        return True
+    if not choose_products(module, dtype):
+        return dtype != "int8" or _not_in_int8(module, "it has no linear layers of torch's own")
     for part in compiled:
         part._compiled_call_impl = None  # int8 products cannot be compiled, so it must run eagerly
     with torch.random.fork_rng(devices=[]):
@@ -55,16 +62,24 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
             apart = _apart(embed, before)
             # Unlike float32, int8 was requested by the user. Without joining layers it is used even
             # if the outputs differ, which happens for modules that draw random numbers.
-            if apart <= _AGREE or (dtype == "int8" and not joined):
+            if apart <= _AGREE or (dtype == "int8" and not joined and apart < float("inf")):
                 layers.prepare()
                 if dtype == "bfloat16":
                     round_norms(module, embed, exact=before)
-                return
+                return True
             layers.restore()
+    if dtype == "int8":
+        return _not_in_int8(module, "it uses the weights of its linear layers by itself")
     logger.warning(
         f"{type(module).__name__} does not compute the same with other linear layers in the place "
         "of torch's own: it keeps those, and embeds more slowly than it might."
     )
+    return True
+
+
+def _not_in_int8(module: Module, reason: str) -> bool:
+    logger.warning(f"{type(module).__name__} computes in float32, not in int8: {reason}.")
+    return False
 
 
 @usual_defaults()

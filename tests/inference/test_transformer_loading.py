@@ -1,5 +1,8 @@
 """Tests of which part of a transformer is opened, and of what must be stored for it."""
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +10,29 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BartModel, OPTModel, T5EncoderModel
+from transformers import (
+    AutoTokenizer,
+    BartModel,
+    DPRQuestionEncoder,
+    FSMTModel,
+    OPTModel,
+    T5EncoderModel,
+)
 
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from tests.conftest import as_sentence_transformers
-from tests.families import TEXTS, build_bart, build_opt, build_t5
+from tests.families import (
+    TEXTS,
+    build_bart,
+    build_dpr,
+    build_fsmt,
+    build_gpt2,
+    build_mamba,
+    build_opt,
+    build_t5,
+)
 from tests.hostile_archives import with_json
 
 
@@ -57,6 +76,40 @@ def test_embeddings_may_be_narrower_than_layers(tmp_path: Path) -> None:
     assert np.allclose(encoder(TEXTS), _means(tmp_path, plain), atol=1e-6)
     embedder = PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
     assert embedder.get_output_dim() == 8
+
+
+def test_parts_that_give_token_embeddings(tmp_path: Path) -> None:
+    """The encoder of FSMT is no model of its own, and DPR gives the embeddings of its BERT."""
+    found = opened(build_fsmt(tmp_path / "fsmt"))(TEXTS)
+    translator = FSMTModel.from_pretrained(tmp_path / "fsmt").eval()
+    assert np.allclose(found, _means(tmp_path / "fsmt", translator.get_encoder()), atol=1e-6)
+    place = build_dpr(tmp_path / "dpr")
+    questions = DPRQuestionEncoder.from_pretrained(place).eval()
+    part = questions.question_encoder.bert_model
+    assert np.allclose(opened(place)(TEXTS), _means(place, part), atol=1e-6)
+    first = Encoder(place, device="cpu", dtype="float32", pooling="cls")(TEXTS[:1])
+    tokens = AutoTokenizer.from_pretrained(place)(TEXTS[0], return_tensors="pt")
+    assert np.allclose(first, questions(**tokens).pooler_output.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [build_mamba, build_gpt2])
+def test_int8_of_models_that_cannot(
+    build: Callable[[Path], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They compute in float32, and say so."""
+    place = build(tmp_path)
+    encoder = Encoder(place, device="cpu", dtype="int8")
+    assert "computes in float32, not in int8" in caplog.text
+    assert encoder.describe()["dtype"] == "float32"
+    assert np.allclose(encoder(TEXTS), opened(place)(TEXTS), atol=1e-6)
+
+
+def test_an_encoder_of_two_layers_can_be_pickled(tmp_path: Path) -> None:
+    """Where transformers 5 has hooked functions into it."""
+    encoder = Encoder(build_bart(tmp_path), device="cpu", dtype="float32", pooling="first-last")
+    expected = encoder(TEXTS)
+    for other in (pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder), encoder):
+        assert np.allclose(other(TEXTS), expected, atol=1e-7)
 
 
 def _means(place: Path, model: Any) -> np.ndarray:
