@@ -185,7 +185,7 @@ class UnpaddedPass:
     def _packed(
         self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: Texts
     ) -> Tensor:
-        token_ids, _, type_ids, of_texts = texts
+        token_ids, mask, type_ids, of_texts = texts
         if type_ids is None and "token_type_ids" in inputs_of(transformer):
             # Without them, transformers 4 uses default segments that are only as long as a single
             # text may be, and the row may be longer.
@@ -196,7 +196,13 @@ class UnpaddedPass:
             numbers = torch.arange(len(token_ids), device=token_ids.device)[:, None]
             about = of_texts[packing.pack(numbers.expand_as(token_ids))][None]
         inputs = _named(packing.pack(token_ids)[None], types, about)
-        inputs["position_ids"] = packing.positions[None] + self._first_position
+        positions = packing.positions
+        if self._first_position:
+            # RoBERTa does not count padding ids, which may be in a text too, where it says "<pad>".
+            padding = mask & (token_ids == self._padding_id)
+            positions = positions - packing.pack(padding.cumsum(dim=1))
+            positions = positions.masked_fill(packing.pack(padding), -1)
+        inputs["position_ids"] = positions[None] + self._first_position
         asked = token_ids.device.type != "cpu" and self._asks_masks
         quiet = padding_not_looked_for(transformer) if asked else contextlib.nullcontext()
         with PackedAttention(packing, asked) as attention, quiet:

@@ -129,6 +129,17 @@ def test_texts_may_have_any_length(bert: Encoder, lengths: list[int]) -> None:
     assert torch.allclose(padded, grouped, atol=1e-5)
 
 
+@pytest.mark.parametrize("way", ["auto", "grouped", "none"])
+def test_a_text_may_have_the_padding_token(encoder: Encoder, way: str) -> None:
+    """RoBERTa gives it a position of its own, and does not count it."""
+    ids, mask = encoder.batch([20, 9, 33])
+    ids[0, 3] = ids[0, 4] = ids[1, 0] = ids[2, 32] = encoder.config.pad_token_id
+    found = encoder.embed(way, ids, mask)
+    for row, text, inside in zip(found, ids, mask, strict=True):
+        alone = encoder.padded(text[inside][None], inside[inside][None])[0]
+        assert torch.allclose(row[inside], alone, atol=1e-5)
+
+
 def test_groups_are_of_similar_length(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
     bert.shapes.clear()
