@@ -5,6 +5,7 @@ These are positions, the embedding layer, activations, the masked LM head and dr
 
 import copy
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is on
 # Encoders with a decoder whose input they make from that of the encoder, by themselves.
 _DECODE_ALONE = {"bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart"}
 _BIGBIRD_PEGASUS = "BigBirdPegasusEncoder"
+_TURNS = threading.RLock()  # of threads, with models that change for the length of a batch
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 
@@ -221,14 +223,18 @@ def mend(transformer: torch.nn.Module) -> None:
     """Repair what some transformers do wrong.
 
     BigBird attends fully from the first short batch on, to longer texts as well, which it would
-    attend sparsely to before. It goes by the length of each batch then.
+    attend sparsely to before. It goes by the length of each batch then, and threads take turns.
 
-    The language adapters of X-MOD and the attention of DeBERTa do not work under autocast.
+    Rotary positions of the type "longrope" write the frequencies for the length of a batch into the
+    model, where other threads read them. Each call has its own.
+
+    The language adapters of X-MOD and the attentions of DeBERTa and BigBird do not work under
+    autocast.
     X-MOD writes the output of an adapter into a tensor with the dtype of the adapter's input. Under
     autocast the output is bfloat16, because it comes from a linear layer, and the input float32,
     because it comes from a layer norm. torch does not assign one to the other by index. The first
     DeBERTa masks scores, which are bfloat16, by the lowest number of its queries, which are float32
-    because their bias is.
+    because their bias is. BigBird scatters probabilities in float32 into a tensor in bfloat16.
     """
     for module in transformer.modules():
         kind = type(module).__name__
@@ -237,7 +243,9 @@ def mend(transformer: torch.nn.Module) -> None:
         if kind == "DisentangledSelfAttention" and hasattr(module, "q_bias"):
             module.forward = functools.partial(_masked_in_range, module.forward)
         if hasattr(module, "set_attention_type") and kind in ("BigBirdModel", _BIGBIRD_PEGASUS):
-            module.register_forward_pre_hook(_attend_by_length, with_kwargs=True)
+            module.forward = _with_its_signature(_attended_by_length, module)
+        if getattr(module, "rope_type", None) == "longrope":
+            module.forward = _with_its_signature(_turned_alone, module)
 
 
 def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Tensor:
@@ -245,23 +253,42 @@ def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Te
 
 
 def _masked_in_range(forward: Any, *args: Any, **kwargs: Any) -> Any:
-    with _InRange():
+    with _InItsDtype():
         return forward(*args, **kwargs)
 
 
-def _attend_by_length(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _with_its_signature(call: Any, module: torch.nn.Module) -> Any:
+    """Return `call` with a module and its forward pass as first arguments, to take its place."""
+    return functools.update_wrapper(functools.partial(call, module, module.forward), module.forward)
+
+
+def _attended_by_length(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
     most = turning_length(module.config)
     tokens = kwargs.get("input_ids", args[0] if args else None)
     if not most or tokens is None:
-        return
+        return forward(*args, **kwargs)
     wanted = "original_full" if tokens.size(1) <= most else "block_sparse"
-    if module.attention_type != wanted:
-        with torch.random.fork_rng(devices=[]):  # new layers draw weights, and get the old ones
-            module.set_attention_type(wanted)
+    with _TURNS:
+        if module.attention_type != wanted:
+            with torch.random.fork_rng(devices=[]):  # new layers draw weights, and get the old ones
+                module.set_attention_type(wanted)
+        with _InItsDtype():
+            return forward(*args, **kwargs)
 
 
-class _InRange(TorchFunctionMode):
-    """A context in which no tensor is filled with a number below the lowest of its dtype."""
+def _turned_alone(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    if torch.compiler.is_compiling():  # where nothing can be copied
+        return forward(*args, **kwargs)
+    alone = copy.copy(module)
+    alone._buffers = {name: buffer.clone() for name, buffer in module._buffers.items()}
+    return type(module).forward(alone, *args, **kwargs)
+
+
+class _InItsDtype(TorchFunctionMode):
+    """A context in which a tensor gets numbers of its dtype only.
+
+    None that it is filled with is below the lowest, and those scattered into it are rounded.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -269,6 +296,8 @@ class _InRange(TorchFunctionMode):
         if func is torch.Tensor.masked_fill and isinstance(args[-1], float):
             tensor, mask, value = args
             args = tensor, mask, max(value, torch.finfo(tensor.dtype).min)
+        if func is torch.Tensor.scatter_ and len(args) == 4 and isinstance(args[3], Tensor):
+            args = *args[:3], args[3].to(args[0].dtype)
         return func(*args, **(kwargs or {}))
 
 

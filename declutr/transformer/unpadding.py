@@ -165,7 +165,11 @@ class UnpaddedPass:
         if sharded:
             self._padding_reaches_tokens(transformer, run, mask.device, sharded)
         elif self.unpadding != "none" or (
-            min(ends) < mask.size(1) and self._padding_reaches_tokens(transformer, run, mask.device)
+            min(ends) < mask.size(1)
+            and (
+                min(ends) <= turning_length(getattr(transformer, "config", None)) < mask.size(1)
+                or self._padding_reaches_tokens(transformer, run, mask.device)
+            )
         ):
             return self._grouped(transformer, run, ends, texts)
         return self._padded(run, texts)

@@ -1,6 +1,9 @@
 """Tests of what differs by family of transformers, on models of two layers without weights."""
 
 import copy
+import inspect
+import pickle
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -131,10 +134,17 @@ def test_longer_texts_do_not_turn_the_positions_of_others() -> None:
         def run(**given: Any) -> Any:
             return model(**given)[0]
 
-        found = UnpaddedPass(padding_id=1)(model, run, ids, mask)
-        assert torch.allclose(found[mask], expected, atol=1e-5)
-        padded = UnpaddedPass("none", padding_id=1)(model, run, ids, mask)
+        for way in ("auto", "none"):
+            found = UnpaddedPass(way, padding_id=1)(model, run, ids, mask)
+            assert torch.allclose(found[mask], expected, atol=1e-5)
+        padded = model(ids.where(mask, 1), mask.long())[0]
         assert not torch.allclose(padded[mask], expected, atol=1e-3)
+        mend(model)
+        frequencies = model.rotary_emb.inv_freq.clone()
+        for mended in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert torch.allclose(mended(ids[:1])[0][0], expected[:32], atol=1e-5)
+            # Where another thread would read them.
+            assert torch.equal(mended.rotary_emb.inv_freq, frequencies)
 
 
 @pytest.mark.parametrize("kind", ["BigBird", "BigBirdPegasus"])
@@ -156,10 +166,39 @@ def test_bigbird_attends_by_the_length_of_each_text(kind: str) -> None:
     with torch.no_grad():
         expected = [copy.deepcopy(plain)(row[inside][None])[0][0] for row, inside in alone]
         state = torch.get_rng_state()
-        for _ in range(2):
-            found = UnpaddedPass(padding_id=1)(model, lambda **given: model(**given)[0], ids, mask)
+        for way in ("auto", "none"):
+            unpadded = UnpaddedPass(way, padding_id=1)
+            found = unpadded(model, lambda **given: model(**given)[0], ids, mask)
             assert torch.allclose(found[mask], torch.cat(expected), atol=1e-5)
         assert torch.equal(torch.get_rng_state(), state)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = model(ids[:1])[0][0]
+        assert (rounded.float() - expected[0]).norm() < 0.02 * expected[0].norm()
+
+
+def test_threads_take_turns_with_bigbird() -> None:
+    """A short text, in another thread, would change the layers that a long one goes through."""
+    torch.manual_seed(0)
+    sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+    model = AutoModel.from_config(transformers.BigBirdConfig(**_SMALL, **sparse)).eval()
+    mend(model)
+    ids = torch.randint(2, 50, (1, 32))
+    with torch.no_grad():
+        expected = [model(ids[:, :end])[0] for end in (32, 5)]
+        others = []
+
+        def meanwhile(*_: Any) -> None:
+            if not others:
+                others.append(Thread(target=lambda: others.append(model(ids[:, :5])[0])))
+                others[0].start()
+                others[0].join(0.2)
+
+        handle = model.encoder.layer[0].register_forward_pre_hook(meanwhile)
+        assert torch.allclose(model(ids)[0], expected[0], atol=1e-6)
+        others[0].join()
+        handle.remove()
+    assert torch.allclose(others[1], expected[1], atol=1e-6)
+    assert "attention_mask" in inspect.signature(model.forward).parameters
 
 
 @pytest.mark.parametrize("copied", [False, True])
