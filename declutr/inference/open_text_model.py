@@ -10,7 +10,7 @@ from declutr.archives.static_folder import is_static
 from declutr.bridge.deferral import garbage
 from declutr.inference import KINDS, EncoderError, kind_at
 from declutr.inference.text_model import TextModel
-from declutr.system.processors import keep_to_quota
+from declutr.system.processors import keep_to_quota, one_thread_if_forked
 from declutr.system.releases import warn_of_untested_releases
 
 if TYPE_CHECKING:  # a static encoder need not wait for torch
@@ -62,6 +62,7 @@ def open_text_model(
         from declutr.system.kernel_choices import usual_defaults
 
         keep_to_quota()
+        one_thread_if_forked()
         on = chosen_device(device)
         with usual_defaults():
             return TransformerModel(
@@ -77,6 +78,7 @@ def open_text_model(
     from declutr.system.kernel_choices import usual_defaults
 
     keep_to_quota()
+    one_thread_if_forked()
     with usual_defaults():
         return TrainedModel(place, device=on, overrides=overrides, trust=trust)
 

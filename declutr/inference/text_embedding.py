@@ -164,9 +164,11 @@ class TextEmbedding:
 
         from declutr.system.host_memory import HEAP, Arriving
         from declutr.system.kernel_choices import usual_defaults
+        from declutr.system.processors import one_thread_if_forked
 
         device = self._model.device_type
         if device == "cpu":
+            one_thread_if_forked()
             HEAP.settle()
         low = torch.autocast(device, torch.bfloat16, enabled=self.dtype == "bfloat16")
         with usual_defaults(), low:

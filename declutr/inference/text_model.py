@@ -170,7 +170,12 @@ class TextModel(ABC):
         if transformer is None or not any(_HOOKED in vars(part) for part in transformer.modules()):
             return state
         # Hooked functions cannot be pickled. A copy is without them, and gets them when it is used.
-        state = copy.deepcopy(state)
+        # It has the same tensors: others would be gone before a started process reads them.
+        own = [
+            {**part._parameters, **part._buffers, "product": getattr(part, "_product", None)}
+            for part in transformer.modules()
+        ]
+        state = copy.deepcopy(state, {id(each): each for some in own for each in some.values()})
         for part in state["linear_part"].modules():
             vars(part).pop(_HOOKED, None)
             for number, hook in list(part._forward_hooks.items()):

@@ -41,6 +41,7 @@ _INSTRUCTIONS = {
 }
 
 _set_here: list[int] = []  # numbers of threads that this module has set, not the user
+_computes: list[int] = []  # the process that computes, or that this one was forked from
 _shares: list[int] = []  # numbers of threads that `share_processors` has set
 
 
@@ -163,6 +164,24 @@ def keep_to_quota() -> None:
         "OMP_NUM_THREADS sets another number.",
         quota,
     )
+
+
+def one_thread_if_forked() -> None:
+    """Compute with one thread in a process that was forked from one which called this before.
+
+    The threads of torch do not come along, and it would wait for them without end.
+    """
+    import torch
+
+    here = os.getpid()
+    if _computes and _computes[-1] != here and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        logger.warning(
+            "This process was forked from one that had embedded texts, and computes with one "
+            "thread: torch would wait for the others without end. Spawned processes have threads "
+            'of their own, as `multiprocessing.get_context("spawn")` starts them.'
+        )
+    _computes[:] = [here]
 
 
 def share_processors(device: torch.device) -> None:

@@ -61,14 +61,16 @@ class Int8Product:
             activated(product, self._activation, out=product)
         return product
 
-    # Packed weights cannot be copied or pickled, but encoders that contain them must be.
+    # Packed weights cannot be copied or pickled, but encoders that contain them must be. Arrays
+    # stand for them: a tensor that nothing else holds is gone before a started process reads it.
     def __getstate__(self) -> dict[str, Any]:
-        packed = None if self._packed is None else self._packed.to_dense().t()
+        packed = None if self._packed is None else self._packed.to_dense().t().numpy()
         return {**self.__dict__, "_packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         weight = state["_packed"]
-        self.__dict__.update(state, _packed=None if weight is None else _pack(weight))
+        packed = None if weight is None else _pack(torch.tensor(weight))
+        self.__dict__.update(state, _packed=packed)
 
 
 def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -62,12 +62,15 @@ class ReorderedProduct:
         rows = rows.to(self._dtype).contiguous()
         return torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, *self._after)
 
-    # Reordered weights cannot be copied or pickled, but encoders that contain them must be.
+    # Reordered weights cannot be copied or pickled, but encoders that contain them must be. Arrays
+    # stand for them: a tensor that nothing else holds is gone before a started process reads it.
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_weight": self._weight.to_dense(self._dtype)}
+        weight = self._weight.to_dense(self._dtype).contiguous()
+        return {**self.__dict__, "_weight": weight.view(torch.uint8).numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _weight=_reorder(state["_weight"]))
+        weight = torch.tensor(state["_weight"]).view(state["_dtype"])
+        self.__dict__.update(state, _weight=_reorder(weight))
 
 
 def _reorder(weight: Tensor) -> Tensor:

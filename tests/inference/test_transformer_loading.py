@@ -108,6 +108,9 @@ def test_an_encoder_of_two_layers_can_be_pickled(tmp_path: Path) -> None:
     """Where transformers 5 has hooked functions into it."""
     encoder = Encoder(build_bart(tmp_path), device="cpu", dtype="float32", pooling="first-last")
     expected = encoder(TEXTS)
+    state = encoder._model.__getstate__()["transformer"].state_dict()
+    for name, tensor in encoder._model.transformer.state_dict().items():  # type: ignore[attr-defined]
+        assert state[name].data_ptr() == tensor.data_ptr()
     for other in (pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder), encoder):
         assert np.allclose(other(TEXTS), expected, atol=1e-7)
 

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from declutr import Encoder
 from declutr.bridge.repairs import _WorkerContext
 from declutr.system import distributed
 from declutr.system import processors as module
@@ -18,6 +20,7 @@ from declutr.system.processors import (
     allowed_processors,
     cpu_quota,
     keep_to_quota,
+    one_thread_if_forked,
     share_processors,
     usable_processors,
 )
@@ -27,6 +30,42 @@ V1 = "32 31 0:29 {top} {place} rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuac
 OTHER = (
     "33 31 0:35 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n40 1 8:1 / / rw - ext4 a rw"
 )
+
+
+def test_a_forked_process_computes_with_one_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the process that it was forked from had computed, whose threads it would wait for."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(module, "_computes", [])
+    try:
+        torch.set_num_threads(2)
+        for _ in range(2):  # not forked
+            one_thread_if_forked()
+        assert torch.get_num_threads() == 2 and not caplog.records
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        for _ in range(2):
+            one_thread_if_forked()
+        assert torch.get_num_threads() == 1
+        (record,) = caplog.records
+        assert "was forked from one that had embedded texts" in record.message
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_encoders_ask_whether_they_are_in_a_forked_process(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    encoder = Encoder(checkpoint, device="cpu", dtype="float32")
+    expected = encoder("ka lo")
+    try:
+        torch.set_num_threads(2)
+        monkeypatch.setattr(module, "_computes", [-1])
+        assert np.allclose(encoder("ka lo"), expected, atol=1e-6)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def system(root: Path, group: str, mount: str, **files: str) -> Path:

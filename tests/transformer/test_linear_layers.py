@@ -1,9 +1,11 @@
 """Compare prepared linear layers with torch's own, in models of several families."""
 
 import copy
+import multiprocessing
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +161,36 @@ def test_prepared_layers_can_be_copied_and_pickled(dtype: str, measured) -> None
         expected = vectors(transformer)
         assert torch.equal(vectors(copy.deepcopy(transformer)), expected)
         assert torch.equal(vectors(pickle.loads(pickle.dumps(transformer))), expected)
+    # A tensor that only the pickle holds is gone before a started process reads it.
+    kept = {id(tensor) for tensor in _tensors(transformer)}
+    for part in transformer.modules():
+        if isinstance(part, prepared_linear.PreparedLinear):
+            state: Any = part._product.__reduce_ex__(2)[2]
+            assert not {id(each) for each in _tensors(state)} - kept
+
+
+def _tensors(inside: Any) -> list[torch.Tensor]:
+    """Return the tensors of a model and of its products, or of the state of a product."""
+    if isinstance(inside, torch.nn.Module):
+        products = [getattr(part, "_product", None) for part in inside.modules()]
+        return [
+            *inside.parameters(),
+            *(t for each in products if each for t in _tensors(vars(each))),
+        ]
+    return [each for each in inside.values() if isinstance(each, torch.Tensor)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_prepared_layers_reach_started_processes(dtype: str, measured) -> None:
+    measured(int8_product.PACKED if dtype == "int8" else prepared_linear.REORDERED)
+    transformer = model("bert")
+    prepare_linear_layers(transformer, lambda: vectors(transformer), dtype)
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=repr, args=(transformer,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_compiled_models_are_left_to_the_compiler(measured) -> None:
