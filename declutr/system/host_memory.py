@@ -105,10 +105,13 @@ def on_host(tensor: Tensor) -> Tensor:
     It is `tensor` itself, or the host copy that `remember` attached. Otherwise the content is
     copied from the device, which is the only case in which the host waits.
     """
-    if tensor.device.type == "cpu":
-        return tensor
-    known = _known(tensor)
+    known = known_on_host(tensor)
     return tensor.detach().cpu() if known is None else known
+
+
+def known_on_host(tensor: Tensor) -> Tensor | None:
+    """Return a tensor with the same content on the CPU if the host need not wait for it."""
+    return tensor if tensor.device.type == "cpu" else _known(tensor)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from declutr.system.distributed import is_sharded
-from declutr.system.host_memory import on_host, remember, to_device
+from declutr.system.host_memory import known_on_host, on_host, remember, to_device
 from declutr.transformer.architectures import attends_nearby, turning_length
 from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import (
@@ -201,7 +201,7 @@ class UnpaddedPass:
             about = of_texts[packing.pack(numbers.expand_as(token_ids))][None]
         inputs = _named(packing.pack(token_ids)[None], types, about)
         positions = packing.positions
-        if self._first_position:
+        if self._first_position and self._may_have_padding_ids(token_ids, mask):
             # RoBERTa does not count padding ids, which may be in a text too, where it says "<pad>".
             padding = mask & (token_ids == self._padding_id)
             positions = positions - packing.pack(padding.cumsum(dim=1))
@@ -214,6 +214,11 @@ class UnpaddedPass:
         if not attention.calls:
             raise CannotPack("its attention is not torch's scaled_dot_product_attention")
         return packing.pad(hidden[0])
+
+    def _may_have_padding_ids(self, token_ids: Tensor, mask: Tensor) -> bool:
+        """Return whether the padding id may be within texts; the host does not wait for the ids."""
+        known = known_on_host(token_ids)
+        return known is None or bool((on_host(mask) & (known == self._padding_id)).any())
 
     def _grouped(
         self, transformer: torch.nn.Module, run: Run, ends: list[int], texts: Texts
