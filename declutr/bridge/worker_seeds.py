@@ -121,13 +121,18 @@ def unsent_rows(module: ModuleType) -> bool:
 
     @replaces(module.MultiProcessDataLoader)
     def _safe_queue_put(original: Any, self: Any, number: int, item: Any, *args: Any) -> bool:
-        return original(self, number, _Pickled(item), *args)
+        return original(self, number, Pickled(item), *args)
 
     return True
 
 
-class _Pickled:
-    """An object that has been pickled for another process, and arrives there as what it was."""
+class Pickled:
+    """An object that has been pickled for another process, and arrives there as what it was.
+
+    # Raises
+
+    `Exception` : of whatever kind, if the object cannot be pickled.
+    """
 
     def __init__(self, item: Any) -> None:
         self._bytes = bytes(ForkingPickler.dumps(item))

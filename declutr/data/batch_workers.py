@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from allennlp.data import Vocabulary
 from allennlp.data.data_loaders.data_collator import allennlp_collate
 from allennlp.data.data_loaders.data_loader import TensorDict
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, Sampler, get_worker_info
 
 from declutr.data.collation import PackedBatch
 from declutr.data.instance_rows import InstanceRows
@@ -60,7 +60,13 @@ class Batches(Dataset):
             self._reader.apply_token_indexers(instance)
             if self._vocab is not None:
                 instance.index_fields(self._vocab)
-        return allennlp_collate(instances)
+        batch = allennlp_collate(instances)
+        if get_worker_info() is None:
+            return batch
+        from declutr.bridge.worker_seeds import Pickled  # needed for instances of any fields only
+
+        # torch pickles in a thread, which prints an error while training waits without end.
+        return cast(TensorDict, Pickled(batch))
 
 
 def as_it_is(batch: Any) -> Any:

@@ -1,6 +1,7 @@
 """The loader "declutr" with readers of AllenNLP."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.batch import Batch
+from allennlp.data.fields import MetadataField
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from declutr.data import data_loader as of_loader
@@ -69,6 +71,24 @@ def test_epochs_are_shuffled_anew_and_do_not_depend_on_processes(
         for epoch in zip(*shares, strict=True)
     ]
     assert joined == alone
+
+
+@pytest.mark.slow
+def test_a_batch_that_cannot_be_sent_is_an_error(reader: Any, rows: Path, monkeypatch: Any) -> None:
+    plain = type(reader).text_to_instance
+
+    def text_to_instance(self: Any, text: str, label: Any = None) -> Any:
+        instance = plain(self, text, label)
+        instance.add_field("what", MetadataField((lambda: None) if "word5" in text else text))
+        return instance
+
+    monkeypatch.setattr(type(reader), "text_to_instance", text_to_instance)
+    loader = DeCLUTRDataLoader(reader, str(rows), batch_size=4, num_workers=1)
+    loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        list(loader)
+    assert loader._loader is not None
+    loader._loader._iterator._shutdown_workers()  # The error holds them, so torch would wait.
 
 
 @pytest.mark.slow
