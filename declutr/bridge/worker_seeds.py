@@ -94,12 +94,12 @@ def shares_in_turn(module: ModuleType) -> bool:
 
     def start(original: Any, self: Any, queue: Any, ctx: Any, most: int | None) -> Any:
         sizes = () if most is None else (max(1, most // self.num_workers),)
-        queues = [ctx.JoinableQueue(*sizes) for _ in range(self.num_workers)]
-        turns = _Turns(queues)
+        own = _OwnQueues(ctx, sizes)
+        workers, pipes = original(self, queue, own)
+        turns = _Turns(own.all_started(), workers)
         # The caller of this method reads from the queue that it made, which is not used otherwise.
         queue.get, queue.task_done, queue.close = turns.get, turns.task_done, turns.close
-        turns.workers, pipes = original(self, queue, _OwnQueues(ctx, queues))
-        return turns.workers, pipes
+        return workers, pipes
 
     @replaces(module.MultiProcessDataLoader)
     def _start_instance_workers(original: Any, self: Any, queue: Any, ctx: Any) -> Any:
@@ -174,14 +174,11 @@ class _Turns:
     # Parameters
 
     queues : the queue of each worker, which ends with `(None, None)`.
-
-    # Attributes
-
     workers : the processes that write into them.
     """
 
-    def __init__(self, queues: list[Any]) -> None:
-        self.workers: list[Any] = []
+    def __init__(self, queues: list[Any], workers: list[Any]) -> None:
+        self._workers = workers
         self._queues, self._waiting = queues, deque(range(len(queues)))
         self._taken: Any = None
         self._ended: list[Any] = []
@@ -204,12 +201,14 @@ class _Turns:
         return item
 
     def _next_of(self, number: int) -> Any:
-        worker, gone = self.workers[number], False
+        worker, gone = self._workers[number], False
         while True:
             try:
                 return self._queues[number].get(timeout=_PATIENCE)
-            except Empty:
-                if gone:  # it was gone before this look, so nothing is on its way
+            except (Empty, EOFError, OSError) as error:
+                # It was gone before this look, so nothing is on its way, or amid an item.
+                if gone or not isinstance(error, Empty):
+                    worker.join(_PATIENCE)
                     raise RuntimeError(
                         f"Data worker {number} ended with exit code {worker.exitcode} before it "
                         "had read all its rows (-9: killed, most often because memory ran out). "
@@ -235,18 +234,35 @@ class _Turns:
 
 
 class _OwnQueues:
-    """A `multiprocessing` context that gives the process of each worker a queue of its own."""
+    """A `multiprocessing` context that gives the process of each worker a queue of its own.
 
-    def __init__(self, context: Any, queues: list[Any]) -> None:
-        self._context, self._queues = context, queues
+    Only that worker can write into it, so that reading ends where a worker is killed amid an item.
+
+    # Parameters
+
+    context : the context of all processes.
+    sizes : the arguments of each queue.
+    """
+
+    def __init__(self, context: Any, sizes: tuple[int, ...]) -> None:
+        self._context, self._sizes = context, sizes
+        self._queues: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def Process(self, target: Any, args: tuple, **options: Any) -> Any:
         number, _, *others = args
-        own = (number, self._queues[number], *others)
+        self.all_started()  # a forked process has what is open here
+        self._queues.append(self._context.JoinableQueue(*self._sizes))
+        own = (number, self._queues[-1], *others)
         return self._context.Process(target=target, args=own, **options)
+
+    def all_started(self) -> list[Any]:
+        """Return the queues, whose workers have been started, so that these alone write."""
+        for queue in self._queues:
+            queue._writer.close()
+        return self._queues
 
 
 def _read_by(worker: _Worker, share: Iterable[Any]) -> Iterator[Any]:

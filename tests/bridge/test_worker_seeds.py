@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -182,6 +183,38 @@ def test_a_worker_that_is_killed_ends_the_epoch_with_an_error(
         worker.join(10)
     assert not multiprocessing.active_children()
     assert rows == ([] if kept is None else [0, 1, 2])
+
+
+def _killed_amid_its_item(number: int, queue: Any) -> None:
+    if number == 0:
+        queue.put((bytes(1 << 20), None))  # more than a pipe holds
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def test_a_worker_that_is_killed_amid_an_item_is_not_waited_for() -> None:
+    own = worker_seeds._OwnQueues(multiprocessing.get_context("fork"), ())
+    workers = []
+    for number in range(2):
+        args = number, None
+        workers.append(own.Process(target=_killed_amid_its_item, args=args, daemon=True))
+        workers[-1].start()
+    turns, told = worker_seeds._Turns(own.all_started(), workers), []
+
+    def get() -> None:
+        try:
+            turns.get()
+        except RuntimeError as error:
+            told.append(str(error))
+
+    workers[0].join()
+    reading = threading.Thread(target=get, daemon=True)  # it waited without end
+    reading.start()
+    reading.join(10)
+    workers[1].kill()
+    workers[1].join()
+    assert told and "Data worker 0 ended with exit code -9" in told[0]
 
 
 class Unsendable(Drawing):
