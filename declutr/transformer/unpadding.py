@@ -163,7 +163,8 @@ class UnpaddedPass:
         # The processes of a sharded model must run the same number of passes, but could have
         # different numbers of groups.
         if sharded:
-            self._padding_reaches_tokens(transformer, run, mask.device, sharded)
+            if not self._packs:  # or else other processes may pack their batches meanwhile
+                self._padding_reaches_tokens(transformer, run, mask.device, sharded)
         elif self.unpadding != "none" or (
             min(ends) < mask.size(1)
             and (

@@ -195,6 +195,23 @@ def test_padding_reaches_no_token(
         assert "sharded over processes, it embeds each text by the length" in warning.message
 
 
+def test_processes_of_a_sharded_model_run_equally_many_passes(
+    bert: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one of them has a batch that cannot be packed after others have packed theirs."""
+    monkeypatch.setattr("declutr.transformer.unpadding.is_sharded", lambda module: True)
+    ids, mask = bert.batch([5, 3])
+    with_holes = mask.clone()
+    with_holes[0, 1] = False
+    passes = []
+    for second in (mask, with_holes):
+        unpadded, before = bert.unpadded("auto"), len(bert.shapes)
+        unpadded(bert.model, bert.run, ids, mask)
+        unpadded(bert.model, bert.run, ids, second)
+        passes.append(len(bert.shapes) - before)
+    assert passes[0] == passes[1]
+
+
 def test_trying_padding_changes_no_state_and_raises_nothing(bert: Encoder) -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
