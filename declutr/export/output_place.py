@@ -124,7 +124,13 @@ def folder_beside(folder: Path) -> Iterator[Path]:
             raise
         raise ExportError(f"'{folder}' cannot be written: {error}") from error
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        if _is_dispensable(room, folder):
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def _is_dispensable(room: Path, folder: Path) -> bool:
+    """Return whether a room has no earlier export that is the only one there is."""
+    return folder.exists() or not (room / _OLD).exists()
 
 
 def _remove_left(folder: Path, prefix: str) -> None:
@@ -132,8 +138,7 @@ def _remove_left(folder: Path, prefix: str) -> None:
     with suppress(OSError):  # a parent that cannot be listed
         for left in folder.parent.iterdir():
             ours = left.name.startswith(prefix) and (left / _LOCK).is_file()
-            # An earlier export that was about to be replaced may be all that there is.
-            if ours and (folder.exists() or not (left / _OLD).exists()):
+            if ours and _is_dispensable(left, folder):
                 with suppress(OSError, NotImplementedError), FileLock(left / _LOCK, timeout=0):
                     shutil.rmtree(left, ignore_errors=True)
 
@@ -161,6 +166,6 @@ def move(beside: Path, folder: Path) -> None:
     os.rename(folder, old)
     try:
         os.rename(beside, folder)
-    except OSError:
+    except BaseException:  # also if it is interrupted
         os.rename(old, folder)
         raise

@@ -52,6 +52,27 @@ def test_an_earlier_export_is_put_back(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == ["out"] and os.listdir(tmp_path / "out") == ["first"]
 
 
+@pytest.mark.parametrize("back", [True, False], ids=["put back", "cannot be put back"])
+def test_an_earlier_export_outlives_an_interrupted_move(
+    back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "out", "first")
+    rename = os.rename
+
+    def interrupted(source: Path, target: Path) -> None:
+        if source.name == "new":
+            raise KeyboardInterrupt
+        if source.name == "old" and not back:
+            raise OSError
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt if back else OSError):
+        made(tmp_path / "out", "second")
+    (kept,) = tmp_path.rglob("first")
+    assert (kept.parent == tmp_path / "out") is back
+
+
 def test_the_only_export_stays_where_a_kill_left_it(tmp_path: Path) -> None:
     left = tmp_path / ".out.declutr-12345678"
     (left / "old").mkdir(parents=True)
