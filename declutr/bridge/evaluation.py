@@ -161,7 +161,8 @@ def whole_test(module: ModuleType) -> bool:
                 "evaluate_on_test scores the test data of the first process alone where there are "
                 "several. Leave it out, and run `allennlp evaluate ARCHIVE TEST_DATA` afterwards."
             )
-        if (params.params.get("trainer") or {}).get("num_epochs") == 0:
+        trainer = params.params.get("trainer")  # its settings, or its type alone
+        if isinstance(trainer, dict) and trainer.get("num_epochs") == 0:
             raise module.ConfigurationError(
                 "num_epochs is 0, so that there would be no weights to archive. Expected at least "
                 'one epoch; the trainer "no_op" ({"trainer": {"type": "no_op"}}) archives a model '

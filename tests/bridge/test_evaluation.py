@@ -183,6 +183,12 @@ def test_no_epochs_are_refused(tmp_path: Path) -> None:
         train_model(Params(settings), str(tmp_path / "run"))
 
 
+def test_a_trainer_may_be_its_type_alone(tmp_path: Path) -> None:
+    settings = config(tmp_path) | {"trainer": "no_op", "evaluate_on_test": False}
+    train_model(Params(settings), str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model.tar.gz").is_file()
+
+
 def test_all_instances_of_several_tasks_are_evaluated(tmp_path: Path) -> None:
     for task in ("a", "b"):
         (tmp_path / f"{task}.txt").write_text("1 2 3 4 5 6 7")
