@@ -53,7 +53,6 @@ def open_bytes(file: Path) -> BinaryIO:
             return cast(BinaryIO, archive.open(_only_member(archive, file)))
     if suffix == ".zst" and (frames := _zstandard_frames(file)) is not None:
         return cast(BinaryIO, io.BufferedReader(frames, _BLOCK))
-    from fsspec.compression import compr
     from fsspec.utils import infer_compression
 
     compression = infer_compression(f"file{suffix}") if suffix in COMPRESSIONS else None
@@ -64,8 +63,24 @@ def open_bytes(file: Path) -> BinaryIO:
         )
     if compression is None:
         return open(file, "rb")
-    # fsspec's own files seek to their end, for which all of them would be decompressed twice.
-    return cast(BinaryIO, compr[compression](open(file, "rb"), mode="rb"))
+    return cast(BinaryIO, _Decompressed(open(file, "rb"), compression))
+
+
+class _Decompressed(io.BufferedReader):
+    """The decompressed bytes of a file, which is closed with them.
+
+    fsspec's own files seek to their end, for which all of them would be decompressed twice.
+    """
+
+    def __init__(self, file: BinaryIO, compression: str) -> None:
+        from fsspec.compression import compr
+
+        self._file = file
+        super().__init__(compr[compression](file, mode="rb"), _BLOCK)
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
 
 
 def _suffix(file: Path) -> str:

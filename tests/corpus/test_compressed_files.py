@@ -1,15 +1,18 @@
 """Tests of compressed files; the oracle is what was compressed."""
 
 import bz2
+import gc
 import gzip
 import io
 import lzma
 import random
 import sys
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec.compression
 import lz4.frame
@@ -17,7 +20,7 @@ import pytest
 import zstandard
 
 from declutr.corpus import SourceError
-from declutr.corpus.compressed_files import COMPRESSIONS, is_compressed
+from declutr.corpus.compressed_files import COMPRESSIONS, is_compressed, open_bytes
 from declutr.corpus.documents import file_format, read_documents
 from declutr.corpus.source_files import source_files
 
@@ -68,6 +71,23 @@ def test_a_file_that_is_cut_off_is_refused(suffix: str, share: float, tmp_path: 
     file.write_bytes(whole[: int(len(whole) * share)])
     with pytest.raises(SourceError, match=f"docs.txt{suffix}' could not be read"):
         read(file)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+def test_the_file_is_closed_with_its_stream(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / f"docs.txt{suffix}"
+    file.write_bytes(PACKERS[suffix](TEXT))
+    untold: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", untold.append)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with open_bytes(file) as stream:
+            assert stream.read() == TEXT
+        del stream
+        gc.collect()
+    assert [repr(each.exc_value) for each in untold] == []
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".lz4"])
