@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import (
+    AttendingAsNow,
     features_zeroed,
     first_position,
     max_positions,
@@ -251,7 +252,8 @@ def _recomputation(
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return contexts for computing a layer, and for recomputing it outside those of `forward`."""
     first, again = recomputation_contexts()
-    return first, _Both(quick_products(encoder, next(encoder.parameters()).device), again)
+    products = quick_products(encoder, next(encoder.parameters()).device)
+    return first, _Both(products, again, AttendingAsNow(encoder))
 
 
 class _Both(ExitStack):

@@ -7,7 +7,7 @@ import copy
 import functools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -242,7 +242,7 @@ def mend(transformer: torch.nn.Module) -> None:
             module.register_forward_hook(_as_given)
         if kind == "DisentangledSelfAttention" and hasattr(module, "q_bias"):
             module.forward = functools.partial(_masked_in_range, module.forward)
-        if hasattr(module, "set_attention_type") and kind in ("BigBirdModel", _BIGBIRD_PEGASUS):
+        if _turns(module):
             module.forward = _with_its_signature(_attended_by_length, module)
         if getattr(module, "rope_type", None) == "longrope":
             module.forward = _with_its_signature(_turned_alone, module)
@@ -268,12 +268,37 @@ def _attended_by_length(module: Any, forward: Any, *args: Any, **kwargs: Any) ->
     if not most or tokens is None:
         return forward(*args, **kwargs)
     wanted = "original_full" if tokens.size(1) <= most else "block_sparse"
-    with _TURNS:
-        if module.attention_type != wanted:
-            with torch.random.fork_rng(devices=[]):  # new layers draw weights, and get the old ones
-                module.set_attention_type(wanted)
-        with _InItsDtype():
-            return forward(*args, **kwargs)
+    with _TURNS, AttendingAsNow(module, wanted):
+        return forward(*args, **kwargs)
+
+
+class AttendingAsNow(ExitStack):
+    """A context in which layers of BigBird that are recomputed attend as when it was made.
+
+    # Parameters
+
+    transformer : any transformer; it does nothing for others than BigBird.
+    kind : how to attend, if not as now.
+    """
+
+    def __init__(self, transformer: torch.nn.Module, kind: str | None = None) -> None:
+        super().__init__()
+        turning = hasattr(getattr(transformer, "config", None), "attention_type")
+        parts: list[Any] = [*filter(_turns, transformer.modules())] if turning else []
+        self._kinds = [(one, kind or one.attention_type) for one in parts]
+
+    def __enter__(self) -> "AttendingAsNow":
+        for part, kind in self._kinds:
+            if part.attention_type != kind:
+                with torch.random.fork_rng(devices=[]):  # new layers draw weights, get the old ones
+                    part.set_attention_type(kind)
+        if self._kinds:
+            self.enter_context(_InItsDtype())
+        return super().__enter__()
+
+
+def _turns(module: Any) -> bool:
+    return type(module).__name__ in ("BigBirdModel", _BIGBIRD_PEGASUS)
 
 
 def _turned_alone(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:

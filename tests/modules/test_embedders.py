@@ -20,12 +20,13 @@ from allennlp.models import Model
 from allennlp.modules import TextFieldEmbedder
 from allennlp.modules.token_embedders import Embedding, PretrainedTransformerEmbedder
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BigBirdConfig
 
 from declutr.modules.embedders import MLMTextFieldEmbedder, PretrainedTransformerEmbedderMLM
+from declutr.modules.transformer_embedder import recompute_layers
 from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
-from declutr.transformer.architectures import masked_lm_logits
+from declutr.transformer.architectures import masked_lm_logits, mend
 from declutr.transformer.pooling import LAYERS
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_bart, build_gpt2, build_t5
 from tests.hostile_archives import with_remote_code
@@ -402,6 +403,30 @@ def test_gradient_checkpointing_changes_no_gradient(
     loss.backward()  # computes layers again a second time
     for plain, recomputed in zip(*gradients, strict=True):
         assert torch.allclose(2 * plain, recomputed, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_checkpointing_attends_as_before_where_bigbird_turns(dtype: torch.dtype) -> None:
+    """Its layers attend fully after a short text, when those of a long one are recomputed."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}
+    sparse = {"attention_type": "block_sparse", "block_size": 2, "num_random_blocks": 1}
+    config = BigBirdConfig(**sizes, **sparse, **NO_DROPOUT, intermediate_size=16, sep_token_id=2)
+    model = AutoModel.from_config(config, add_pooling_layer=False).train()
+    mend(model)
+    ids = torch.randint(3, 50, (1, 32))
+    gradients = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            recompute_layers(model)
+        model.zero_grad()
+        with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
+            loss = sum(model(ids[:, :end])[0].square().sum() for end in (32, 5))
+        loss.backward()
+        found = [one.grad.clone() for one in model.parameters() if one.grad is not None]
+        gradients.append(torch.cat([one.flatten() for one in found]))
+    plain, recomputed = gradients
+    assert (plain - recomputed).norm() < 1e-5 * plain.norm()
 
 
 def test_compiled_equals_eager(bert: str) -> None:
