@@ -145,8 +145,8 @@ def ended_workers(module: ModuleType) -> bool:
     """Let a data loader tell its workers to stop, also if one of them has just ended.
 
     After the last instance or batch, AllenNLP lets the workers end and then tells each to stop. On
-    a busy machine a worker may be gone by then, and the loader failed with a `BrokenPipeError`. Can
-    be removed when AllenNLP ignores that.
+    a busy machine a worker may be gone by then, and the loader failed with a `BrokenPipeError`.
+    Can be removed when AllenNLP ignores that.
     """
 
     @replaces(module.MultiProcessDataLoader)
