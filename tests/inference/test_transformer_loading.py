@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoTokenizer,
@@ -92,7 +93,18 @@ def test_parts_that_give_token_embeddings(tmp_path: Path) -> None:
     assert np.allclose(first, questions(**tokens).pooler_output.detach(), atol=1e-6)
 
 
-@pytest.mark.parametrize("build", [build_mamba, build_gpt2])
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(
+            build_mamba,
+            marks=pytest.mark.skipif(
+                transformers.__version__.startswith("4."), reason="it can compute in int8 there"
+            ),
+        ),
+        build_gpt2,
+    ],
+)
 def test_int8_of_models_that_cannot(
     build: Callable[[Path], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
