@@ -1,7 +1,6 @@
 """Repairs of validation and tests, of whose data AllenNLP may score or report a part alone."""
 
 import contextlib
-import functools
 import inspect
 import json
 import logging
@@ -224,10 +223,8 @@ def whole_validation(module: ModuleType) -> bool:
     """
     from allennlp.nn.util import dist_reduce_sum
 
-    original = module.TrainModel.__dict__["from_partial_objects"].__func__
-
-    @functools.wraps(original)
-    def from_partial_objects(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module.TrainModel)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         run = original(cls, *args, **kwargs)
         loader = getattr(run.trainer, "_validation_data_loader", None)
         if loader is not None and kwargs.get("validation_data_loader") is None:
@@ -239,7 +236,6 @@ def whole_validation(module: ModuleType) -> bool:
                 raise module.ConfigurationError(message)
         return run
 
-    module.TrainModel.from_partial_objects = classmethod(from_partial_objects)
     return True
 
 

@@ -1,6 +1,5 @@
 """Repairs of gradients: their norms, means over the batches of a step, and limits."""
 
-import functools
 import inspect
 import logging
 import re
@@ -103,10 +102,9 @@ def frozen_names(module: ModuleType) -> bool:
     AllenNLP warns of those in `parameter_groups`; here, what should have been frozen was trained.
     Can be removed when it warns of these, too.
     """
-    original = module.GradientDescentTrainer.__dict__["from_partial_objects"].__func__
 
-    @functools.wraps(original)
-    def from_partial_objects(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
         names = [name for name, _ in given["model"].named_parameters()]
         for pattern in given.get("no_grad") or ():
@@ -117,7 +115,6 @@ def frozen_names(module: ModuleType) -> bool:
                 )
         return original(cls, *args, **kwargs)
 
-    module.GradientDescentTrainer.from_partial_objects = classmethod(from_partial_objects)
     return True
 
 

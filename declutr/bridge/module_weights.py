@@ -33,10 +33,10 @@ def checkpoint_files(module: ModuleType) -> bool:
     AllenNLP reads only `pytorch_model.bin`, which transformers 5 no longer writes. Can be removed
     when AllenNLP reads the others.
     """
-    cls = module.TransformerModule
-    original = cls.__dict__["_get_pretrained_state_dict"].__func__
 
+    @replaces(module.TransformerModule)
     def _get_pretrained_state_dict(
+        original: Any,
         cls: Any,
         model_name: str,
         weights_path: Any = None,
@@ -54,7 +54,6 @@ def checkpoint_files(module: ModuleType) -> bool:
                 del state[key]
         return cls._get_relevant_submodule_state(state, relevant_module=relevant_module)
 
-    cls._get_pretrained_state_dict = classmethod(_get_pretrained_state_dict)
     return True
 
 

@@ -26,23 +26,26 @@ def replaces(owner: Any, name: str = "") -> Callable[[Callable[..., Any]], None]
     """Return a decorator that replaces a function of a module, or a method of a class.
 
     The decorated function gets the original as its first argument, followed by the arguments of the
-    call. It keeps the signature of the original, because AllenNLP builds objects by it.
+    call: those of a class method begin with the class. It keeps the signature of the original,
+    because AllenNLP builds objects by it.
 
     # Parameters
 
-    owner : a module, or a class for its plain methods.
+    owner : a module, or a class for its plain and class methods.
     name : the name of the function to replace; by default the name of the decorated function.
     """
 
     def put(function: Callable[..., Any]) -> None:
         replaced = name or function.__name__
-        original = getattr(owner, replaced)
+        found = vars(owner).get(replaced)
+        of_class = isinstance(found, classmethod)
+        original = found.__func__ if isinstance(found, classmethod) else getattr(owner, replaced)
 
         @functools.wraps(original)
         def replacement(*args: Any, **kwargs: Any) -> Any:
             return function(original, *args, **kwargs)
 
-        setattr(owner, replaced, replacement)
+        setattr(owner, replaced, classmethod(replacement) if of_class else replacement)
 
     return put
 

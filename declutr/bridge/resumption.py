@@ -132,6 +132,15 @@ def tracked_epochs(module: ModuleType) -> bool:
     return True
 
 
+def has_resumed(trainer: Any) -> bool:
+    """Return whether a trainer of AllenNLP goes on from a checkpoint."""
+    completed = (
+        trainer._start_after_epochs_completed,
+        trainer._start_after_batches_in_epoch_completed,
+    )
+    return any(completed)
+
+
 def checks_at_the_start(module: ModuleType) -> bool:
     """Let "confidence_checks" watch the first step of a run only, and nothing of a resumed one.
 
@@ -143,10 +152,7 @@ def checks_at_the_start(module: ModuleType) -> bool:
     @replaces(module.ConfidenceChecksCallback)
     def on_start(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
         original(self, trainer, *args, **kwargs)
-        resumed = (
-            trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed
-        )
-        if resumed and hasattr(self, "_verification"):
+        if has_resumed(trainer) and hasattr(self, "_verification"):
             self._verification.destroy_hooks()
 
     return True

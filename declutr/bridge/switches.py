@@ -14,6 +14,7 @@ from declutr.bridge import (
     archives,
     checkpoints,
     configurations,
+    data_workers,
     deferral,
     evaluation,
     gradients,
@@ -34,7 +35,6 @@ from declutr.bridge import (
     transformer_cache,
     undecayed,
     untrusted,
-    worker_seeds,
 )
 
 # Context managers in which the body of the module runs.
@@ -101,11 +101,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
-        worker_seeds.shares_in_turn,  # first: it must be called last
+        data_workers.shares_in_turn,  # first: it must be called last
         repairs.worker_processes,
-        worker_seeds.numbers_of_epochs,
-        worker_seeds.unsent_rows,
-        worker_seeds.ended_workers,
+        data_workers.numbers_of_epochs,
+        data_workers.unsent_rows,
+        data_workers.ended_workers,
     ),
     "allennlp.data.data_loaders.multitask_data_loader": (
         multitask.batches_of_tasks,
@@ -113,7 +113,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.data.dataset_readers.dataset_reader": (
         readers.shares_of_processes,
-        worker_seeds.numbers_of_shares,
+        data_workers.numbers_of_shares,
     ),
     "allennlp.data.dataset_readers.interleaving_dataset_reader": (readers.shares_of_parts,),
     "allennlp.data.token_indexers.pretrained_transformer_indexer": (

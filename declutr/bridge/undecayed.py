@@ -5,7 +5,6 @@ together with the bridge. Each function takes a module of AllenNLP right after i
 returns whether it changed anything.
 """
 
-import functools
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,13 +70,10 @@ def optimized_models(module: ModuleType) -> bool:
 
     `groups_by_module` needs the model. Can be removed together with that switch.
     """
-    cls = module.GradientDescentTrainer
-    original = cls.from_partial_objects.__func__
 
-    @functools.wraps(original)  # AllenNLP reads the signature to build the arguments
-    def from_partial_objects(cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         with optimizing(model):
             return original(cls, model, *args, **kwargs)
 
-    cls.from_partial_objects = classmethod(from_partial_objects)
     return True

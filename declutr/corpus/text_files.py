@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from declutr.corpus import SourceError
 from declutr.corpus.compressed_files import open_bytes, uncompressed_name
+from declutr.corpus.file_digests import appearance
 
 logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
 
@@ -168,9 +169,9 @@ def telling_what_fails(file: Path, kind: str) -> Iterator[None]:
 
 def telling_of_changes(file: Path, rows: Iterable[_Row]) -> Iterator[_Row]:
     """Yield the rows of a file, and warn if it changed meanwhile, as a file that still grows."""
-    before = _size_and_time(file)
+    before = _seen(file)
     yield from rows
-    if _size_and_time(file) != before:
+    if _seen(file) != before:
         logger.warning(
             "'%s' changed while it was being read: its last row may be cut off, or rows be of "
             "different times. Start again when nothing writes to it.",
@@ -178,12 +179,12 @@ def telling_of_changes(file: Path, rows: Iterable[_Row]) -> Iterator[_Row]:
         )
 
 
-def _size_and_time(file: Path) -> tuple[int, int] | None:
+def _seen(file: Path) -> tuple[int, ...]:
+    """Return the size and the time of the last change of the content; nothing if it is gone."""
     try:
-        status = file.stat()
-    except OSError:  # it is gone, or was never there, which its reader tells
-        return None
-    return status.st_size, status.st_mtime_ns
+        return appearance(file)[:2]
+    except OSError:  # its reader tells
+        return ()
 
 
 def noted_lines(

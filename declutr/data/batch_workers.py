@@ -63,7 +63,7 @@ class Batches(Dataset):
         batch = allennlp_collate(instances)
         if get_worker_info() is None:
             return batch
-        from declutr.bridge.worker_seeds import Pickled  # needed for instances of any fields only
+        from declutr.bridge.data_workers import Pickled  # needed for instances of any fields only
 
         # torch pickles in a thread, which prints an error while training waits without end.
         return cast(TensorDict, Pickled(batch))

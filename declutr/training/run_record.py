@@ -19,6 +19,7 @@ from allennlp.training.metric_tracker import MetricTracker
 from declutr.archives import RUN
 from declutr.archives.carried import archive_transformer
 from declutr.archives.fitted_weights import remove_whitening
+from declutr.bridge.resumption import has_resumed
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR
@@ -143,7 +144,7 @@ class RunRecord(TrainerCallback):
         loader = trainer._validation_data_loader
         if loader is None or not self._validate_start:
             return False
-        if trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed:
+        if has_resumed(trainer):
             return False
         # A loader that gives other batches in each epoch would continue after the batches of this
         # pass.

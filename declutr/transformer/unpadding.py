@@ -164,16 +164,19 @@ class UnpaddedPass:
         # different numbers of groups.
         if sharded:
             if not self._packs:  # or else other processes may pack their batches meanwhile
-                self._padding_reaches_tokens(transformer, run, mask.device, sharded)
-        elif self.unpadding != "none" or (
-            min(ends) < mask.size(1)
-            and (
-                min(ends) <= turning_length(getattr(transformer, "config", None)) < mask.size(1)
+                self._padding_reaches_tokens(transformer, run, mask.device)
+            return self._padded(run, texts)
+        shortest, longest = min(ends), mask.size(1)
+        turn = turning_length(getattr(transformer, "config", None))
+        if self.unpadding == "none" and (
+            shortest == longest
+            or not (
+                shortest <= turn < longest
                 or self._padding_reaches_tokens(transformer, run, mask.device)
             )
         ):
-            return self._grouped(transformer, run, ends, texts)
-        return self._padded(run, texts)
+            return self._padded(run, texts)
+        return self._grouped(transformer, run, ends, texts)
 
     def _padded(self, run: Run, texts: Texts) -> Tensor:
         token_ids, mask, type_ids, of_texts = texts
@@ -284,16 +287,14 @@ class UnpaddedPass:
         return True
 
     def _padding_reaches_tokens(
-        self, transformer: torch.nn.Module, run: Run, device: torch.device, sharded: bool = False
+        self, transformer: torch.nn.Module, run: Run, device: torch.device
     ) -> bool:
         if self._padding_shows is None:
-            self._padding_shows = self._try_padding(transformer, run, device, sharded)
+            self._padding_shows = self._try_padding(transformer, run, device)
         return self._padding_shows
 
     @torch.no_grad()
-    def _try_padding(
-        self, transformer: torch.nn.Module, run: Run, device: torch.device, sharded: bool = False
-    ) -> bool:
+    def _try_padding(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
         """Return whether a text gives, or may give, something else with padding than alone."""
         try:
             # Models that hash at random draw numbers even here; those of training stay the same.
@@ -316,6 +317,7 @@ class UnpaddedPass:
             shows = True
             seen = f"may change what {type(transformer).__name__} gives for a text ({error!r})"
         if shows:
+            sharded = is_sharded(transformer)
             logger.log(
                 logging.WARNING if sharded else logging.INFO,
                 f"Padding {seen}: "

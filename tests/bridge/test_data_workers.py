@@ -18,7 +18,7 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.data_loaders.multiprocess_data_loader import WorkerError
 from allennlp.data.fields import MetadataField, TensorField
 
-from declutr.bridge import worker_seeds
+from declutr.bridge import data_workers
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +167,7 @@ class Killed(Drawing):
 def test_a_worker_that_is_killed_ends_the_epoch_with_an_error(
     kept: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_seeds, "_PATIENCE", 0.1)
+    monkeypatch.setattr(data_workers, "_PATIENCE", 0.1)
 
     def read() -> None:
         options = {"num_workers": 2, "max_instances_in_memory": kept, "quiet": True}
@@ -194,13 +194,13 @@ def _killed_amid_its_item(number: int, queue: Any) -> None:
 
 
 def test_a_worker_that_is_killed_amid_an_item_is_not_waited_for() -> None:
-    own = worker_seeds._OwnQueues(multiprocessing.get_context("fork"), ())
+    own = data_workers._OwnQueues(multiprocessing.get_context("fork"), ())
     workers = []
     for number in range(2):
         args = number, None
         workers.append(own.Process(target=_killed_amid_its_item, args=args, daemon=True))
         workers[-1].start()
-    turns, told = worker_seeds._Turns(own.all_started(), workers), []
+    turns, told = data_workers._Turns(own.all_started(), workers), []
 
     def get() -> None:
         try:

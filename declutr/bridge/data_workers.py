@@ -1,4 +1,4 @@
-"""Repairs of the random numbers of AllenNLP's data workers, and of the order of what they read."""
+"""Repairs of AllenNLP's data workers: random numbers, order of what they read, and their end."""
 
 import contextlib
 import importlib
