@@ -226,7 +226,7 @@ def _of_schedule(config: dict[str, Any]) -> list[Finding]:
     if not all(isinstance(one, str) and one.startswith(("+", "-")) for one in names):
         told = f"Expected + (higher is better) or - before the name of a metric, got {metric!r}."
         return [Finding("trainer.validation_metric", told)]
-    name = ((config.get("trainer") or {}).get("learning_rate_scheduler") or {}).get("type")
+    name = (trainer.get("learning_rate_scheduler") or {}).get("type")
     if config.get("validation_data_path") or name not in LearningRateScheduler.list_available():
         return []
     if not getattr(LearningRateScheduler.by_name(name), "needs_validation", False):
