@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 from declutr.sampling.masking import IGNORE
 from declutr.system.host_memory import on_host, to_device
 from declutr.transformer.architectures import masked_lm_logits
-from declutr.transformer.training_products import quick_products
+from declutr.transformer.training_products import quick_products, quick_rows
 
 
 def masked_lm_sums(
@@ -33,13 +33,17 @@ def masked_lm_sums(
         nothing = masked_lm_logits(transformer, hidden[:1, 0]).sum() * 0
         zero = torch.zeros((), device=nothing.device)
         return nothing.float(), zero, zero
-    sent = to_device(torch.stack([places, on_host_labels[places]]), hidden.device)
-    positions, targets = sent.unbind()
+    taken = torch.stack([places, on_host_labels[places]])
+    if hidden.device.type == "cpu":
+        words = getattr(transformer.config, "vocab_size", 0)
+        more = quick_rows(len(places), words * hidden.size(-1)) - len(places)
+        taken = torch.cat([taken, torch.tensor([[0], [IGNORE]]).expand(-1, more)], dim=1)
+    positions, targets = to_device(taken, hidden.device).unbind()
     masked = hidden.flatten(0, 1).index_select(0, positions)  # (M, d)
     with quick_products(transformer, masked.device):
         logits = masked_lm_logits(transformer, masked)  # (M, V)
     return (
-        cross_entropy(logits.float(), targets, reduction="sum"),
+        cross_entropy(logits.float(), targets, ignore_index=IGNORE, reduction="sum"),
         (logits.detach().argmax(dim=-1) == targets).sum().float(),
         torch.full((), len(places), dtype=torch.float32, device=hidden.device),
     )

@@ -168,6 +168,28 @@ def test_the_head_runs_on_masked_positions_alone(folder: str) -> None:
     assert shapes and all(shape[:2] == (1, count) for shape in shapes)
 
 
+def test_a_wide_head_runs_on_a_multiple_of_eight_rows(
+    bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, mask, labels = masked_batch(bert)
+    first = (labels != IGNORE).nonzero()[: int((labels != IGNORE).sum()) % 8 + 3]
+    labels[first.unbind(1)] = IGNORE  # leaves a number that is 5 more than a multiple of 8
+    embedder, rows = made(bert), []
+    decoder = embedder.transformer_model.get_output_embeddings()
+    decoder.register_forward_hook(lambda _, inputs, output: rows.append(output.shape[-2]))
+    parameters = list(embedder.transformer_model.parameters())
+    found = []
+    for least in (1 << 30, 1):
+        monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", least)
+        monkeypatch.setenv("DECLUTR_KERNELS", "plain")
+        output = embedder.masked_lm(labels, ids, mask)
+        gradients = torch.autograd.grad(output.loss_sum, parameters)
+        found.append([output.loss_sum, output.num_correct, output.num_masked, *gradients])
+    assert rows == [int(output.num_masked), -(-int(output.num_masked) // 8) * 8]
+    for exact, wide in zip(*found, strict=True):
+        torch.testing.assert_close(wide, exact, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("nothing_masked", [False, True])
 def test_every_parameter_gets_a_gradient(folder: str, nothing_masked: bool) -> None:
     """DistributedDataParallel waits for the gradient of every parameter."""

@@ -35,7 +35,7 @@ WAYS = dict.fromkeys(
 
 
 @pytest.mark.parametrize("names", WAYS)
-@pytest.mark.parametrize("shape", [(7, 40), (2, 3, 40), (0, 40), (40,)])
+@pytest.mark.parametrize("shape", [(7, 40), (2, 3, 40), (0, 40), (40,), (2, 19, 40)])
 def test_every_way_is_exact(
     names: tuple[str, str, str],
     shape: tuple[int, ...],
@@ -43,6 +43,7 @@ def test_every_way_is_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(linear_products, "products_of", lambda *_: Products(*names))
+    monkeypatch.setattr(linear_products, "_ROWS_IN_SUM", 16)  # 38 rows: 16, 16 and 6
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(40, 24), torch.randn(shape)
     with QuickProducts():
@@ -51,6 +52,12 @@ def test_every_way_is_exact(
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows, expected", [(1, 8), (8, 8), (407, 408), (0, 0)])
+def test_rows_of_large_layers_are_a_multiple_of_eight(rows: int, expected: int) -> None:
+    assert linear_products.quick_rows(rows, linear_products.LEAST_WEIGHTS) == expected
+    assert linear_products.quick_rows(rows, linear_products.LEAST_WEIGHTS - 1) == rows
 
 
 @pytest.mark.parametrize("rows", [0, 1, 64, 65, 330])
@@ -143,7 +150,7 @@ def test_kernels_are_chosen_for_the_layers_of_a_model(
     asked = sorted(CHOICES.taken())
     CHOICES.forget()
     assert len(asked) == 3
-    assert all(question.startswith("float32 linear layer 8 to 8, ") for question in asked)
+    assert all(each.startswith("float32 linear layer 8 to 8, 2048 rows, ") for each in asked)
 
 
 def test_lower_precision_is_left_to_torch(onednn_products: None, monkeypatch) -> None:
@@ -191,6 +198,6 @@ def test_embedding_measures_no_gradients(monkeypatch: pytest.MonkeyPatch) -> Non
     layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
     with QuickProducts(), torch.no_grad():
         layer(x)
-    assert asked == ["float32 linear layer 256 to 512, output"]
+    assert asked == ["float32 linear layer 256 to 512, 2048 rows, output"]
     with QuickProducts(), plain_products():
         assert not isinstance(quick_products(layer, torch.device("cpu")), QuickProducts)
