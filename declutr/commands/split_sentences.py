@@ -39,6 +39,7 @@ it is whole."""
             default="strict",
             help="bytes that are not UTF-8 stop it, or become U+FFFD (strict)",
         )
+        add("--overwrite", action="store_true", help="replace an earlier FILE")
         add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
 
     def run(self, args: argparse.Namespace) -> None:
@@ -53,6 +54,7 @@ it is whole."""
                 text_key=args.text_key,
                 encoding_errors=args.encoding_errors,
                 progress=not args.quiet,
+                overwrite=args.overwrite,
             )
         if not args.quiet:
             print("\n".join(_told(counts, args)))

@@ -105,6 +105,7 @@ def split_files(
     text_key: str = "text",
     encoding_errors: str = "strict",
     progress: bool = True,
+    overwrite: bool = True,
 ) -> SplitCounts:
     """Write the sentences of documents to a text file, one per line.
 
@@ -115,10 +116,11 @@ def split_files(
     # Parameters
 
     files : from `declutr.corpus.source_files.source_files`, of any format.
-    output : the text file to write; an existing one is replaced.
+    output : the text file to write.
     splitter : splits each document.
     text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.
     progress : whether to show a progress bar, on a terminal.
+    overwrite : whether the output may be there; it is replaced.
 
     # Returns
 
@@ -127,9 +129,10 @@ def split_files(
     # Raises
 
     `SourceError` : if the corpus cannot be read or has no sentence.
-    `ValueError` : if `output` is one of the files, or its name stands for another format.
+    `ValueError` : if `output` is one of the files, may not be replaced, or its name stands for
+        another format.
     """
-    _check_output(output, files)
+    _check_output(output, files, overwrite)
     workers = default_workers()
     counts = SplitCounts()
     texts = read_documents(files, text_key, encoding_errors)
@@ -176,7 +179,7 @@ def _lines(
         )
 
 
-def _check_output(output: Path, files: Sequence[Path]) -> None:
+def _check_output(output: Path, files: Sequence[Path], overwrite: bool) -> None:
     if file_format(output) != "text" or is_compressed(output):
         raise ValueError(
             f"Sentences are written as plain text, but '{output.name}' stands for another format. "
@@ -186,6 +189,10 @@ def _check_output(output: Path, files: Sequence[Path]) -> None:
         raise ValueError(f"'{output}' is a folder, expected the name of a file.")
     if output.resolve() in {file.resolve() for file in files}:
         raise ValueError(f"'{output}' is one of the documents. Expected another file.")
+    if output.exists() and not overwrite:
+        raise ValueError(
+            f"'{output}' is there. Expected another file; --overwrite replaces what it holds."
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
 
 

@@ -50,3 +50,13 @@ def test_errors_end_with_a_message(command, documents, tmp_path, monkeypatch, ar
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=message):
         command("split-sentences", "docs.txt", *arguments)
+
+
+def test_an_earlier_file_stays_unless_it_may_be_replaced(command, documents, tmp_path):
+    output = tmp_path / "sentences.txt"
+    output.write_text("Mine.\n")
+    with pytest.raises(ConfigurationError, match=r"is there.*--overwrite"):
+        command("split-sentences", documents, "-o", output)
+    assert output.read_text() == "Mine.\n"
+    command("split-sentences", documents, "-o", output, "--overwrite")
+    assert output.read_text().startswith("One word.\n")
