@@ -106,13 +106,14 @@ def _in_order(loader: Any) -> Iterator[None]:
     changes: dict[str, Any] = {name: False for name in _ORDERS if getattr(loader, name, False)}
     if (sampler := getattr(loader, "batch_sampler", None)) is not None:
         size = sampler.get_batch_size()
-        if size is None:
+        if size is None or size < 1:  # "max_tokens_sampler" has -1
             logger.warning(f"Predictions are in the order of {type(sampler).__name__}.")
         else:
             changes |= {"batch_sampler": None, "batch_size": size}
-    lazy = getattr(loader, "max_instances_in_memory", None) is not None
-    if lazy and getattr(loader, "num_workers", False):
-        changes["num_workers"] = 0  # each worker makes batches of its own share of the rows
+    if getattr(loader, "num_workers", False):
+        # Each worker may make batches of its own share of the rows, and has a vocabulary of its
+        # own, which an indexer of word pieces completes.
+        changes["num_workers"] = 0
     before = {name: getattr(loader, name) for name in changes}
     vars(loader).update(changes)
     try:

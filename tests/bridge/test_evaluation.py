@@ -21,13 +21,20 @@ from declutr.bridge import evaluation
 pytestmark = pytest.mark.slow
 
 
+class Number(TensorField):
+    """A number that completes the vocabulary when it is indexed, as word pieces do."""
+
+    def index(self, vocab: Any) -> None:
+        vocab.add_token_to_namespace("piece", "pieces")
+
+
 @DatasetReader.register("numbers_of_tests")
 class Numbers(DatasetReader):
     """A number a line."""
 
     def _read(self, file_path: Any) -> Iterator[Instance]:
         for line in Path(file_path).read_text().split():
-            yield Instance({"x": TensorField(torch.tensor([float(line)]))})
+            yield Instance({"x": Number(torch.tensor([float(line)]))})
 
 
 @Model.register("identity_of_tests")
@@ -42,6 +49,9 @@ class Identity(Model):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         self.sum += float(x.sum())
         return {"loss": (self.weight * x).mean(), "numbers": x[:, 0]}
+
+    def make_output_human_readable(self, output_dict: Any) -> Any:
+        return output_dict | {"piece": self.vocab.get_token_from_index(2, "pieces")}
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         found = {"sum": self.sum}
@@ -103,6 +113,7 @@ def test_every_row_is_evaluated_once(loader: dict[str, Any], tmp_path: Path) -> 
         {"batch_size": 2, "num_workers": 2, "max_instances_in_memory": 4, "shuffle": True},
         {"batch_sampler": {"type": "bucket", "batch_size": 2, "sorting_keys": ["x"]}},
         {"type": "declutr", "batch_size": 2, "shuffle": True},
+        {"type": "declutr", "batch_size": 2, "num_workers": 2},
     ],
 )
 def test_predictions_have_the_order_of_the_data(loader: dict[str, Any], tmp_path: Path) -> None:
@@ -116,6 +127,22 @@ def test_predictions_have_the_order_of_the_data(loader: dict[str, Any], tmp_path
         evaluate_from_archive(archive, str(test), predictions_output_file=str(written))
         rows = [json.loads(line) for line in written.read_text().splitlines()]
         assert [n for row in rows for n in row["numbers"]] == numbers
+
+
+def test_predictions_of_a_sampler_without_a_batch_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(evaluation.logger, "warning", told.append)
+    settings = config(tmp_path) | {"evaluate_on_test": False}
+    settings["data_loader"] = {"batch_sampler": {"type": "max_tokens_sampler", "max_tokens": 3}}
+    train_model(Params(settings), str(tmp_path / "run"))
+    written = tmp_path / "predictions.jsonl"
+    archive, test = tmp_path / "run" / "model.tar.gz", settings["test_data_path"]
+    evaluate_from_archive(archive, test, predictions_output_file=str(written))
+    rows = [json.loads(line)["numbers"] for line in written.read_text().splitlines()]
+    assert sorted(n for row in rows for n in row) == [1, 2, 3, 4, 5, 6, 7]
+    assert told == ["Predictions are in the order of MaxTokensBatchSampler."]
 
 
 def validated(settings: dict[str, Any], folder: Path) -> float:
