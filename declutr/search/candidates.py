@@ -162,8 +162,9 @@ class IndexCandidates:
         found = []
         for rows, cosines, positive in nearest:
             texts: dict[str, float] = {}
-            for row, score in zip(rows[rows >= 0].tolist(), cosines.tolist(), strict=False):
-                texts.setdefault(normalize_whitespace(index.lines[row]), score)
+            lines = index.lines.texts(rows[rows >= 0].tolist())
+            for line, score in zip(lines, cosines.tolist(), strict=False):
+                texts.setdefault(normalize_whitespace(line), score)
             complete = most < count or bool((rows < 0).any())
             found.append(Found(list(texts), np.array([*texts.values()]), positive, complete))
         return found

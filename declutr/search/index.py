@@ -173,8 +173,8 @@ class SearchIndex:
         # A graph may consist of several components, of which a search sees only one.
         if len(found) < min(k, len(self.rows)):
             found, cosines = ranked(ExactNumpy(self.rows), self.rows, vector, k)
-        nearest = zip(found.tolist(), cosines.tolist(), strict=True)
-        return [Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row]) for row, cosine in nearest]
+        rows, scores = found.tolist(), cosines.clip(-1, 1).tolist()
+        return list(map(Hit, rows, scores, self.lines.texts(rows)))
 
     @cached_property
     def searcher(self) -> Searcher:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -98,13 +99,20 @@ class StoredLines:
         return len(self._offsets) - 1
 
     def __getitem__(self, row: int) -> str:
+        return self.texts([row])[0]
+
+    def texts(self, rows: Iterable[int]) -> list[str]:
+        """Return the lines of these numbers; the file is opened once for all of them."""
+        with open(self._path, "rb") as text:
+            return [self._read(text, row) for row in rows]
+
+    def _read(self, text: BinaryIO, row: int) -> str:
         if not 0 <= row < len(self):
             raise IndexError(f"There is no line {row} among {len(self):,} (from 0).")
         start, end = self._offsets[row : row + 2].tolist()
         self._require(start, end)
-        with open(self._path, "rb") as text:
-            text.seek(start)
-            return _decoded(text.read(end - start))
+        text.seek(start)
+        return _decoded(text.read(end - start))
 
     def __iter__(self) -> Iterator[str]:
         with open(self._path, "rb") as text:

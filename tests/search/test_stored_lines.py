@@ -1,6 +1,7 @@
 """Stored lines are read back unchanged, by number and in order."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,21 @@ def test_rows_out_of_range_are_errors(tmp_path: Path) -> None:
     for row in (-1, 2):
         with pytest.raises(IndexError, match=f"no line {row} among 2"):
             StoredLines(tmp_path)[row]
+
+
+def test_the_file_is_opened_once_for_many_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(["a", "b", "c"], tmp_path)
+    stored, opened = StoredLines(tmp_path), []
+
+    def counted(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return open(*arguments)
+
+    monkeypatch.setattr(stored_lines, "open", counted, raising=False)
+    assert stored.texts([2, 0, 2]) == ["c", "a", "c"]
+    assert len(opened) == 1
 
 
 def test_lines_are_replaced_when_all_are_written(tmp_path: Path) -> None:
