@@ -119,10 +119,10 @@ def named_as_archive(file: Path) -> bool:
 
 
 def local_place(place: str | os.PathLike) -> Path:
-    """Return the local path of a model; a URL is downloaded once and cached."""
+    """Return the local path of a model, also of `~/name`; a URL is downloaded once and cached."""
     name = os.fspath(place)
     if "://" not in name:
-        return Path(name)
+        return Path(name).expanduser()
     from allennlp.common.file_utils import cached_path
 
     return Path(cached_path(name))

@@ -93,7 +93,7 @@ class Encoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> None:
-        self._place = os.fspath(place)
+        self._place = os.path.expanduser(os.fspath(place))
         self._sphereize = sphereize
         self._overrides = overrides
         require_one_of(LONG_TEXTS, long_texts=long_texts)

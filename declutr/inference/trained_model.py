@@ -178,7 +178,7 @@ class _Text:
 
 def _content(place: str) -> str:
     """Return a fingerprint of the files that are loaded from a place."""
-    path = local_place(place).expanduser()
+    path = local_place(place)
     if path.is_file():
         return files_fingerprint([path])
     weights = weights_of(path) or path / "weights.th"

@@ -76,7 +76,7 @@ class _Recipe:
         self.path = path.absolute()
         # As AllenNLP's `Params.from_file`: environment variables are variables of Jsonnet.
         self._variables = {k: v for k, v in os.environ.items() if not _holds_surrogates(v)}
-        self._model = None if model is None else os.fspath(model)
+        self._model = None if model is None else os.path.expanduser(os.fspath(model))
         if self._model is not None:
             self._variables[TRANSFORMER] = self._model
 

@@ -51,6 +51,17 @@ def test_one_embedding_for_each_text(encoder: Encoder, texts: list[str]) -> None
     assert np.array_equal(encoder(texts), embeddings)
 
 
+@pytest.mark.parametrize("kind", ["trained", "checkpoint"])
+def test_a_tilde_is_the_home_of_the_user(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path(request.getfixturevalue(kind))
+    monkeypatch.setenv("HOME", str(place.parent))
+    encoder = Encoder(f"~/{place.name}")
+    assert encoder.describe()["place"] == str(place)
+    assert encoder(["one"]).shape == (1, 32)
+
+
 def test_rows_keep_their_order(encoder: Encoder, texts: list[str]) -> None:
     embeddings = encoder(texts)
     order = np.random.default_rng(0).permutation(len(texts))

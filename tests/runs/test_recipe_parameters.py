@@ -93,6 +93,12 @@ def test_refused(recipe: Path, changes: dict[str, Any], message: str) -> None:
         parameters(recipe, **changes)
 
 
+def test_a_tilde_is_the_home_of_the_user(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of-tests")
+    found = recipe_parameters(recipe, "~/tiny", {"needed": 1}).as_dict(quiet=True)
+    assert found["model"]["path"] == "/home/of-tests/tiny"
+
+
 def test_the_model_has_to_be_given_and_used(recipe: Path) -> None:
     assert parameters(recipe, temperature=0.05)  # as it is in the recipe
     with pytest.raises(RecipeError, match=r"Expected model=, a folder or a name on the hub, or"):

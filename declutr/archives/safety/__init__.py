@@ -104,7 +104,7 @@ def opened_archive(
     `declutr.archives.NoModel` : if there is no model at `place`.
     """
     name = os.fspath(place)
-    path = local_place(name).expanduser()
+    path = local_place(name)
     require_model(path, name)
     with ExitStack() as stack:
         try:
