@@ -72,7 +72,7 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
     elif isinstance(error, BrokenPipeError) and reader_has_gone():
         parser.exit(UNREAD)
     elif is_of_user(error):
-        print(f"{parser.prog}: {in_words(error)}", file=sys.stderr)
+        print(f"{parser.prog}: {in_words(error)}{_of_names()}", file=sys.stderr)
         raise _exit(error) from error
 
 
@@ -89,12 +89,27 @@ def _exit(error: Exception) -> SystemExit:
     return told
 
 
+def _of_names() -> str:
+    """Return a sentence about an argument that is no UTF-8, if there is one."""
+    for word in filter(_no_utf8, sys.argv):
+        return f" ({word!r} is no UTF-8: Jsonnet, tokenizers and safetensors refuse such names.)"
+    return ""
+
+
+def _no_utf8(word: str) -> bool:
+    """Return whether a word has lone surrogates, which Python reads for bytes that are no UTF-8."""
+    return word.encode("utf-8", "ignore").decode("utf-8") != word
+
+
 def is_of_user(error: BaseException) -> bool:
     """Return whether the message of an error is meant for the user.
 
     That holds for errors of the operating system, `ConfigurationError`, errors of tar files, and
-    the exceptions that this package defines (such as `EncoderError` and `UnsafeArchive`).
+    the exceptions that this package defines (such as `EncoderError` and `UnsafeArchive`), and for a
+    name in the arguments that libraries cannot encode.
     """
+    if isinstance(error, UnicodeEncodeError) and any(map(_no_utf8, sys.argv)):
+        return True
     told: tuple[type[Exception], ...] = (OSError, tarfile.TarError)
     checks = sys.modules.get("allennlp.common.checks")  # an error of it exists only if it is here
     if checks is not None:

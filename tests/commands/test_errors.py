@@ -51,6 +51,15 @@ def test_errors_of_the_operating_system_name_the_file(command) -> None:
     assert command(ConfigurationError("")) == (2, "declutr work: ConfigurationError\n")
 
 
+def test_names_that_are_no_utf8_are_told(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = UnicodeEncodeError("utf-8", "out\udcfe", 3, 4, "surrogates not allowed")
+    monkeypatch.setattr("sys.argv", ["declutr", "work", "out\udcfe"])
+    status, told = command(error)
+    assert status == 2 and "('out\\udcfe' is no UTF-8: Jsonnet," in told
+    monkeypatch.setattr("sys.argv", ["declutr", "work", "ümlaut"])
+    assert "UTF-8" not in command(ConfigurationError("No model."))[1]
+
+
 def test_programs_that_call_main_can_catch_the_error_of_allennlp(capsys) -> None:
     def run(args: argparse.Namespace) -> None:
         raise ConfigurationError("no such model")
