@@ -9,14 +9,18 @@ import contextlib
 import errno
 import functools
 import importlib
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.own_names import spelt
 from declutr.bridge.repairs import replaces
+
+logger = logging.getLogger(__name__)
 
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 EVALUATION = "declutr.recipes.evaluation"
@@ -37,6 +41,7 @@ TRACEBACK = "DECLUTR_TRACEBACK"
 TOLD = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
 """What the help of a command says of errors."""
 
+_LEAVING = 10  # seconds that data workers of a killed run hold its lock, until they notice
 _made: set[Path] = set()  # folders that this process has made for runs
 
 
@@ -152,6 +157,47 @@ def noted_folders(module: ModuleType) -> bool:
         original(params, serialization_dir, recover, force)
         if made:
             _made.add(folder.absolute())
+
+    return True
+
+
+def alone_in_folder(module: ModuleType) -> bool:
+    """Keep other processes from training in the folder of a run.
+
+    A run that was begun twice, at the same moment or with `--recover` or `--force` beside itself,
+    as by a job scheduler, wrote its checkpoints among those of the other one. The lock is a file
+    beside the folder for as long as the run lasts. Nodes of one run share its folder. Can be
+    removed when AllenNLP locks it.
+    """
+    import filelock
+
+    @replaces(module)
+    def train_model(
+        original: Any, params: Any, serialization_dir: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        nodes = (params.params.get("distributed") or {}).get("num_nodes") or 1
+        with _alone(Path(serialization_dir)) if int(nodes) == 1 else contextlib.nullcontext():
+            return original(params, serialization_dir, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _alone(folder: Path) -> Iterator[None]:
+        folder = folder.resolve()
+        lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=_LEAVING)
+        except filelock.Timeout:
+            raise module.ConfigurationError(
+                f"Another process trains in '{folder}'. Wait for it, or choose another folder."
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            logger.warning("Nothing keeps others from training in %s: %s", folder, error)
+        try:
+            yield
+        finally:
+            if lock.is_locked:
+                Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
     return True
 

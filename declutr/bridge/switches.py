@@ -214,6 +214,7 @@ ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         configurations.told_errors,
         configurations.spelt_names,
         configurations.first_tables,
+        configurations.alone_in_folder,
         untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after
     ),
     "allennlp.commands.find_learning_rate": (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from filelock import FileLock
 
 from declutr.bridge import configurations
 from declutr.recipes import UnknownRecipe, recipe_path
@@ -136,3 +137,24 @@ def test_the_folder_of_another_run_is_kept(
     with pytest.raises(SystemExit):
         train(module, "any")
     assert Path("out", "config.json").exists()
+
+
+def test_one_process_at_a_time_trains_in_a_folder(
+    bare: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    module, began = bare("allennlp.commands.train"), []
+    monkeypatch.setattr(configurations, "_LEAVING", 0)
+    monkeypatch.setattr(module, "train_model", lambda *args, **_: began.append(args[1]))
+    configurations.alone_in_folder(module)
+    alone, nodes = Params({}), Params({"distributed": {"cuda_devices": [-1], "num_nodes": 2}})
+    run = tmp_path / "runs" / "one"
+    for _ in range(2):
+        module.train_model(alone, str(run))
+    with FileLock(run.with_name(".one.lock")):
+        for options in ({}, {"recover": True}, {"force": True}):
+            with pytest.raises(ConfigurationError, match="Another process trains in"):
+                module.train_model(alone, str(run), **options)
+        module.train_model(nodes, str(run))
+        module.train_model(alone, str(run.with_name("other")))
+    assert [Path(folder).name for folder in began] == ["one", "one", "one", "other"]
+    assert not {file.name for file in run.parent.iterdir()} - {".one.lock"}
