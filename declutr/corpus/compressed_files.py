@@ -1,8 +1,11 @@
 """Compressed files, told by the suffixes of their names, and read as what they hold."""
 
+import bz2
 import io
+import lzma
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -51,7 +54,7 @@ def open_bytes(file: Path) -> BinaryIO:
     if suffix == ".zip":
         with _opened_zip(file) as archive:  # The stream of its file keeps the archive open.
             return cast(BinaryIO, archive.open(_only_member(archive, file)))
-    if suffix == ".zst" and (frames := _zstandard_frames(file)) is not None:
+    if (frames := _frames(file, suffix)) is not None:
         return cast(BinaryIO, io.BufferedReader(frames, _BLOCK))
     from fsspec.utils import infer_compression
 
@@ -106,25 +109,39 @@ def _only_member(archive: zipfile.ZipFile, file: Path) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _zstandard_frames(file: Path) -> "_Frames | None":
-    """Return the stream of a file in Zstandard's format by the package zstandard, if there is it.
+def _frames(file: Path, suffix: str) -> "_Frames | None":
+    """Return the stream of a file of frames which other streams may end before without an error.
 
-    That package's own streams end without an error where a file is cut off. fsspec's other choices,
-    of Python 3.14 and of backports.zstd, do not.
+    Those of Python's bz2 and lzma end where something follows a frame that does not begin another
+    one, and those of the package zstandard where a file is cut off. fsspec's other choices for
+    Zstandard, of Python 3.14 and of backports.zstd, do not.
     """
+    if suffix == ".bz2":
+        return _Frames(open(file, "rb"), bz2.BZ2Decompressor, _BLOCK)
+    if suffix in (".xz", ".lzma"):
+        return _Frames(open(file, "rb"), lzma.LZMADecompressor, _BLOCK)
+    if suffix != ".zst":
+        return None
     try:
         import zstandard
     except ImportError:
         return None
-    return _Frames(open(file, "rb"), zstandard.ZstdDecompressor())
+    return _Frames(open(file, "rb"), zstandard.ZstdDecompressor().decompressobj)
 
 
 class _Frames(io.RawIOBase):
-    """The decompressed bytes of a file of Zstandard frames."""
+    """The decompressed bytes of a file of frames one after another, with zeros between them or not.
 
-    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
-        self._file, self._decompressor = file, decompressor
-        self._frame: Any = None
+    # Parameters
+
+    file : the file, which is closed with this one.
+    new : makes a decompressor of one frame.
+    at_once : the most bytes that it gives at a time, if it takes such a limit.
+    """
+
+    def __init__(self, file: BinaryIO, new: Callable[[], Any], *at_once: int) -> None:
+        self._file, self._new, self._at_once = file, new, at_once
+        self._frame: Any = new()
         self._compressed, self._ready = b"", memoryview(b"")
 
     def readable(self) -> bool:
@@ -132,13 +149,18 @@ class _Frames(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            self._compressed = self._compressed or self._file.read(_BLOCK)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("the file is cut off: its last frame has no end")
-                return 0
-            self._frame = self._frame or self._decompressor.decompressobj()
-            self._ready = memoryview(self._frame.decompress(self._compressed))
+            if not self._compressed and getattr(self._frame, "needs_input", True):
+                self._compressed = self._file.read(_BLOCK)
+                if not self._compressed:
+                    if self._frame is not None:
+                        raise EOFError("the file is cut off: its last frame has no end")
+                    return 0
+            if self._frame is None:
+                self._compressed = self._compressed.lstrip(b"\0")
+                if not self._compressed:
+                    continue
+                self._frame = self._new()
+            self._ready = memoryview(self._frame.decompress(self._compressed, *self._at_once))
             self._compressed = b""
             if self._frame.eof:
                 self._compressed, self._frame = self._frame.unused_data, None

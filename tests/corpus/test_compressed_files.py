@@ -104,6 +104,20 @@ def test_compressed_parts_can_be_joined(suffix: str, tmp_path: Path) -> None:
     assert read(file) == [*ROWS, "last"]
 
 
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".lzma"])
+def test_parts_after_others_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
+    """Python's own streams end without an error where a part does not follow at once."""
+    file, part = tmp_path / f"docs.txt{suffix}", PACKERS[suffix](TEXT)
+    file.write_bytes(part + bytes(4) + PACKERS[suffix](b"\nlast") + bytes(8))  # as xz may pad
+    assert read(file) == [*ROWS, "last"]
+    file.write_bytes(part + b"\1" + part[1:])
+    with pytest.raises(SourceError, match="could not be read as text"):
+        read(file)
+    file.write_bytes(b"")
+    with pytest.raises(SourceError, match="cut off"):
+        read(file)
+
+
 def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
     file = tmp_path / "table.zip"
     names = "folder/docs.csv", "__MACOSX/folder/._docs.csv", "folder/.DS_Store"
