@@ -126,7 +126,9 @@ def _frames(file: Path, suffix: str) -> "_Frames | None":
         import zstandard
     except ImportError:
         return None
-    return _Frames(open(file, "rb"), zstandard.ZstdDecompressor().decompressobj)
+    # Published dumps are packed by `zstd --long=31`, whose frames are refused otherwise.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+    return _Frames(open(file, "rb"), decompressor.decompressobj)
 
 
 class _Frames(io.RawIOBase):

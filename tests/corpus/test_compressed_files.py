@@ -118,6 +118,15 @@ def test_parts_after_others_are_read_or_refused(suffix: str, tmp_path: Path) -> 
         read(file)
 
 
+def test_frames_with_a_long_window(tmp_path: Path) -> None:
+    """As `zstd --long=31` makes them of dumps, which say so in their first bytes."""
+    settings = zstandard.ZstdCompressionParameters.from_level(1, window_log=31)
+    packer = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    file = tmp_path / "docs.txt.zst"
+    file.write_bytes(packer.compress(b"a\nb\n") + packer.flush())
+    assert read(file) == ["a", "b"]
+
+
 def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
     file = tmp_path / "table.zip"
     names = "folder/docs.csv", "__MACOSX/folder/._docs.csv", "folder/.DS_Store"
