@@ -93,7 +93,10 @@ def _parquet_rows(file: Path, key: str | None) -> Iterator[dict[str, Any]]:
     # Parquet is read from its end, which a decompressed stream does not have yet.
     source = io.BytesIO(open_bytes(file).read()) if is_compressed(file) else str(file)
     with ParquetFile(source, buffer_size=_BUFFER) as table:
-        columns = [key] if key in table.schema_arrow.names else None
+        names = table.schema_arrow.names
+        columns = [key] if key in names else None
+        if any(names.count(name) > 1 for name in columns or names):  # pyarrow keeps the last one
+            raise SourceError(f"'{file}': two columns have the same name, got {names}.")
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
             yield from batch.to_pylist()
 

@@ -360,6 +360,14 @@ class TestErrors:
         with pytest.raises(SourceError, match=said):
             read(tmp_path / "a.parquet")
 
+    def test_two_columns_of_the_same_name(self, tmp_path):
+        columns = [pa.array([text]) for text in "abc"]
+        table = pa.Table.from_arrays(columns, ["text", "text", "other"])
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match=r"two columns have the same name, got \['text'"):
+            read(tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet", text_key="other") == ["c"]
+
     @pytest.mark.parametrize(
         ("value", "name"), [("1", "int"), ('["a"]', "list"), ('{"a": 1}', "dict"), ("true", "bool")]
     )
