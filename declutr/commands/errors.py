@@ -72,7 +72,7 @@ def tell(parser: argparse.ArgumentParser, error: Exception | KeyboardInterrupt) 
     elif isinstance(error, BrokenPipeError) and reader_has_gone():
         parser.exit(UNREAD)
     elif is_of_user(error):
-        print(f"{parser.prog}: {in_words(error)}{_of_names()}", file=sys.stderr)
+        print(f"{parser.prog}: {in_words(error)}{_no_utf8(error)}", file=sys.stderr)
         raise _exit(error) from error
 
 
@@ -89,16 +89,16 @@ def _exit(error: Exception) -> SystemExit:
     return told
 
 
-def _of_names() -> str:
-    """Return a sentence about an argument that is no UTF-8, if there is one."""
-    for word in filter(_no_utf8, sys.argv):
-        return f" ({word!r} is no UTF-8: Jsonnet, tokenizers and safetensors refuse such names.)"
+def _no_utf8(error: Exception) -> str:
+    """Return a sentence about an argument that is no UTF-8, if an error is of it; else nothing."""
+    told = f"{error} {getattr(error, 'object', '')!r}"  # with escapes for lone surrogates
+    for word in sys.argv:
+        if any("\ud800" <= one <= "\udfff" and f"\\u{ord(one):x}" in told for one in word):
+            return (
+                f" ({word!r} is no UTF-8, which neither JSON nor Jsonnet, tokenizers and "
+                "safetensors take: rename it.)"
+            )
     return ""
-
-
-def _no_utf8(word: str) -> bool:
-    """Return whether a word has lone surrogates, which Python reads for bytes that are no UTF-8."""
-    return word.encode("utf-8", "ignore").decode("utf-8") != word
 
 
 def is_of_user(error: BaseException) -> bool:
@@ -108,7 +108,7 @@ def is_of_user(error: BaseException) -> bool:
     the exceptions that this package defines (such as `EncoderError` and `UnsafeArchive`), and for a
     name in the arguments that libraries cannot encode.
     """
-    if isinstance(error, UnicodeEncodeError) and any(map(_no_utf8, sys.argv)):
+    if isinstance(error, UnicodeEncodeError) and _no_utf8(error):
         return True
     told: tuple[type[Exception], ...] = (OSError, tarfile.TarError)
     checks = sys.modules.get("allennlp.common.checks")  # an error of it exists only if it is here

@@ -53,11 +53,11 @@ def test_errors_of_the_operating_system_name_the_file(command) -> None:
 
 def test_names_that_are_no_utf8_are_told(command, monkeypatch: pytest.MonkeyPatch) -> None:
     error = UnicodeEncodeError("utf-8", "out\udcfe", 3, 4, "surrogates not allowed")
-    monkeypatch.setattr("sys.argv", ["declutr", "work", "out\udcfe"])
-    status, told = command(error)
-    assert status == 2 and "('out\\udcfe' is no UTF-8: Jsonnet," in told
-    monkeypatch.setattr("sys.argv", ["declutr", "work", "ümlaut"])
-    assert "UTF-8" not in command(ConfigurationError("No model."))[1]
+    monkeypatch.setattr("sys.argv", ["declutr", "work", "in\udce9", "out\udcfe"])
+    for of_it in (error, ConfigurationError(r'The overrides {"s": "out\udcfe"} are wrong.')):
+        status, told = command(of_it)
+        assert status == 2 and r"('out\udcfe' is no UTF-8, which" in told
+    assert "UTF-8" not in command(ConfigurationError("There is no such recipe."))[1]
 
 
 def test_programs_that_call_main_can_catch_the_error_of_allennlp(capsys) -> None:
