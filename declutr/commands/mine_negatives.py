@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,11 +160,12 @@ def _number(value: Any, place: str) -> float:
     from declutr.corpus import SourceError
 
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise SourceError(
-            f"{place}: the label is {value!r}, expected a number for --min-label."
-        ) from error
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):  # as pandas writes for a label that is missing
+        raise SourceError(f"{place}: the label is {value!r}, expected a number for --min-label.")
+    return number
 
 
 def _candidates(args: argparse.Namespace, pairs: list[TextPair], others: list[str]) -> Candidates:

@@ -217,6 +217,7 @@ def test_a_file_of_candidates_is_not_replaced(run, pairs: Path, tmp_path: Path) 
     ("label", "options", "message"),
     [
         ("much", ["--min-label", "1"], "the label is 'much', expected a number for --min-label"),
+        ("nan", ["--min-label", "1"], "the label is 'nan', expected a number for --min-label"),
         ("0.5", ["--min-label", "1"], "None of 1 rows is a pair: no label is 1 or more"),
         ("neutral", ["--nli"], "None of 1 rows is a pair: no label is 'entailment'"),
     ],

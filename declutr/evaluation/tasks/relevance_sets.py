@@ -4,6 +4,7 @@ A data set has documents, queries, and judgements of which documents are relevan
 """
 
 import html
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -201,9 +202,9 @@ def _judgements(
         try:
             grade = float(parts[-1])
         except ValueError:
-            raise BrokenData(
-                f"{path}, line {number}: expected a grade, got {parts[-1]!r}."
-            ) from None
+            grade = math.nan
+        if not math.isfinite(grade):
+            raise BrokenData(f"{path}, line {number}: expected a grade, got {parts[-1]!r}.")
         yield parts[0], parts[-2], grade
 
 

@@ -80,8 +80,9 @@ def test_faults_of_cranfield_are_named(tmp_path: Path) -> None:
     broken(r"cranqrel.trec.txt names query '5', which is not there")
     write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "1", "0")])
     broken("names no relevant document")
-    write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "1", "x")])
-    broken(r"cranqrel.trec.txt, line 1: expected a grade, got 'x'")
+    for grade in ("x", "nan", "inf"):
+        write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "1", grade)])
+        broken(f"cranqrel.trec.txt, line 1: expected a grade, got '{grade}'")
     (tmp_path / "cranqrel.trec.txt").write_text("1 0 1\n")
     broken(r"line 1: expected 4 columns, got '1 0 1'")
     file = tmp_path / "cran.all.1400.xml"
