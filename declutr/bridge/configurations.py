@@ -196,7 +196,8 @@ def alone_in_folder(module: ModuleType) -> bool:
             yield
         finally:
             if lock.is_locked:
-                Path(lock.lock_file).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # Windows keeps open files, and the folder
+                    os.unlink(lock.lock_file)  # may be gone, or read-only, by now.
             lock.release()
 
     return True
