@@ -166,8 +166,9 @@ def alone_in_folder(module: ModuleType) -> bool:
 
     A run that was begun twice, at the same moment or with `--recover` or `--force` beside itself,
     as by a job scheduler, wrote its checkpoints among those of the other one. The lock is a file
-    beside the folder for as long as the run lasts. Nodes of one run share its folder. Can be
-    removed when AllenNLP locks it.
+    beside the folder for as long as the run lasts. Nodes of one run share its folder.
+
+    Can be removed when AllenNLP locks the folder of a run.
     """
     import filelock
 
