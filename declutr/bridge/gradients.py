@@ -145,3 +145,39 @@ def limited_in_search(module: ModuleType) -> bool:
             del trainer.rescale_gradients
 
     return True
+
+
+def accumulated_in_search(module: ModuleType) -> bool:
+    """Let a step of `find-lr` have as many batches as a step of training.
+
+    AllenNLP takes single batches, whatever `num_gradient_accumulation_steps` is, so that gradients
+    are noisier than in training, and losses rise at lower rates. `--num-batches` is the number of
+    steps. Can be removed when `search_learning_rate` takes groups of batches.
+    """
+    from allennlp.common.util import lazy_groups_of
+
+    @replaces(module)
+    def search_learning_rate(original: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        size = trainer._num_gradient_accumulation_steps
+        loader, outputs_of = trainer.data_loader, trainer.batch_outputs
+        if size == 1:
+            return original(trainer, *args, **kwargs)
+
+        def outputs_of_group(group: list[Any], **options: Any) -> dict[str, Any]:
+            total = 0.0
+            for batch in group[:-1]:
+                loss = outputs_of(batch, **options)["loss"] / len(group)
+                loss.backward()  # at once, for memory; the search goes backward from the last one
+                total = total + loss.detach()
+            outputs = outputs_of(group[-1], **options)
+            return {**outputs, "loss": outputs["loss"] / len(group) + total}
+
+        trainer.data_loader = lazy_groups_of(loader, size)
+        trainer.batch_outputs = outputs_of_group
+        try:
+            return original(trainer, *args, **kwargs)
+        finally:
+            trainer.data_loader = loader
+            del trainer.batch_outputs
+
+    return True

@@ -91,6 +91,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.find_learning_rate": (
         untrusted.trust_in_archives,
         gradients.limited_in_search,
+        gradients.accumulated_in_search,
     ),
     "allennlp.commands.predict": (untrusted.trust_in_archives,),
     "allennlp.commands.train": (

@@ -168,6 +168,30 @@ def test_the_search_for_a_rate_limits_gradients_as_training_does(
     assert moved() == pytest.approx(step)
 
 
+def test_a_step_of_the_search_for_a_rate_has_the_batches_of_a_step_of_training(bare: Any) -> None:
+    module = bare("allennlp.commands.find_learning_rate")
+
+    def moved() -> tuple[float, list[float]]:
+        """Return the first step at a rate of 1 with each number of batches, and its losses."""
+        rows = [Instance({"x": TensorField(torch.tensor([float(n)]))}) for n in (1, 3, 8)]
+        model, loader = Steep(), SimpleDataLoader(rows, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        trainer = GradientDescentTrainer(
+            model, optimizer, loader, cuda_device=-1, num_gradient_accumulation_steps=2
+        )
+        search = module.search_learning_rate
+        rates, losses = search(trainer, 1.0, 1.0 + 1e-9, num_batches=11, linear_steps=True)
+        assert trainer.data_loader is loader and "batch_outputs" not in vars(trainer)
+        assert len(rates) == 12
+        return -model.weights[0].item() / 300, [loss / -250_000 for loss in losses[:4]]
+
+    total, losses = moved()  # of 1, 3, 8, 1, ...
+    assert total == pytest.approx(4 * 12) and losses == pytest.approx([0, 3, 4 * 8, 12])
+    assert gradients.accumulated_in_search(module)
+    total, losses = moved()  # of the means 2, 8, 2, ...
+    assert total == pytest.approx(5 * 12) and losses == pytest.approx([0, 2 * 8, 10 * 2, 12 * 8])
+
+
 @pytest.mark.slow
 def test_a_pattern_that_freezes_nothing_is_told(
     bare: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
