@@ -178,6 +178,26 @@ def logged_distributions(module: ModuleType) -> bool:
     return True
 
 
+def logged_batch_sizes(module: ModuleType) -> bool:
+    """Let log writers with `batch_size_interval` log a right mean in an epoch that is resumed.
+
+    They sum the sizes of the batches since the run was resumed, and divide by the steps of the
+    whole epoch. Those before are taken to be as large as the first one since, which they mostly
+    are. Can be removed when `log_batch` counts the steps that it sums.
+    """
+
+    @replaces(module.LogWriterCallback)
+    def log_batch(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature(original).bind(self, *args, **kwargs).arguments
+        before, batches = given["batch_number"] - 1, given["batch_group"]
+        if self._batch_size_interval and before > 0 and not self._cumulative_batch_group_size:
+            size = sum(module.get_batch_size(batch) for batch in batches)
+            self._cumulative_batch_group_size = before * size
+        original(self, *args, **kwargs)
+
+    return True
+
+
 def mean_losses(module: ModuleType) -> bool:
     """Let the first epoch of a resumed run report the mean loss of the steps since it was resumed.
 

@@ -190,7 +190,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.optimizers": (schedules.scheduled_groups,),
     "allennlp.training.callbacks.backward": (gradients.means_of_batches,),
     "allennlp.training.callbacks.confidence_checks": (resumption.checks_at_the_start,),
-    "allennlp.training.callbacks.log_writer": (resumption.logged_distributions,),
+    "allennlp.training.callbacks.log_writer": (
+        resumption.logged_distributions,
+        resumption.logged_batch_sizes,
+    ),
     "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
     "allennlp.training.callbacks.wandb": (repairs.named_runs,),
     "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),

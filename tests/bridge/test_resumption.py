@@ -298,6 +298,33 @@ def test_a_run_resumed_before_an_interval_logs_distributions_from_the_next_on(
     assert run() == ([4, 6] if done else [2, 4, 6])
 
 
+def test_the_mean_batch_size_of_a_resumed_epoch_is_that_of_the_whole_epoch(bare: Any) -> None:
+    module = bare("allennlp.training.callbacks.log_writer")
+    logged: dict[int, float] = {}
+
+    class Writer(module.LogWriterCallback):  # type: ignore[misc, name-defined]
+        def log_scalars(self, scalars: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            if "mean_batch_size" in scalars:
+                logged[self.trainer._total_batches_completed] = scalars["mean_batch_size"]
+
+    def run(done: int) -> dict[int, float]:
+        logged.clear()
+        writer, trainer = Writer("", batch_size_interval=2), SimpleNamespace()
+        writer.trainer = trainer
+        for step in range(done + 1, 9):
+            trainer._total_batches_completed = step
+            batch = {"x": torch.zeros(4 if step == 4 else 8)}  # epochs of four steps
+            writer.on_batch(trainer, [batch], [], {}, 0, (step - 1) % 4 + 1, is_training=True)
+        return dict(logged)
+
+    whole = {2: 8, 4: 7, 6: 8, 8: 8}
+    assert run(0) == whole
+    assert run(1) == {2: 4, 4: 5, 6: 8, 8: 8}
+    assert resumption.logged_batch_sizes(module)
+    assert run(0) == run(1) == whole
+    assert run(2) == {step: whole[step] for step in (4, 6, 8)}
+
+
 @pytest.mark.parametrize("epoch, step", [(0, 0), (0, 3), (2, 0)])
 def test_a_resumed_run_notes_no_modules(epoch: int, step: int, bare: Any) -> None:
     """The check is over after the first step of a run, which a resumed one does not take."""
