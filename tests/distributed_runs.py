@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import LabelField
 from allennlp.training import TrainerCallback
 
@@ -99,7 +98,7 @@ def cut_and_whole(folder: str, kind: str) -> dict[str, Any]:
     return found
 
 
-def sharded(folder: str, kind: str = "declutr") -> list[tuple[int, float, list[float]]]:
+def sharded(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
     """The steps of a sharded model, of which one process has a batch less for the last step."""
     accelerator = {"type": "fsdp", "local_rank": process_rank(), "world_size": world_size()}
     changes = {"num_epochs": 1, "grad_norm": 0.5, "num_gradient_accumulation_steps": 2}
@@ -107,15 +106,13 @@ def sharded(folder: str, kind: str = "declutr") -> list[tuple[int, float, list[f
     return run(f"{folder}/sharded {kind}", kind, (4, 3), 0, **changes)["steps"]
 
 
-def sharded_by_allennlp(folder: str) -> str:
-    """The error of AllenNLP's trainer before such a run, which it would break off."""
-    batches = 4 - process_rank()
-    with patch.object(SimpleDataLoader, "__len__", lambda self: batches):
-        try:
-            sharded(folder, "gradient_descent")
-        except ConfigurationError as error:
-            return error.message
-    return ""
+def accumulated(folder: str, kind: str) -> list[list[tuple[int, float, list[float]]]]:
+    """The steps of runs with two batches each; the last one lacks one or two in each process."""
+    changes = {"num_epochs": 1, "num_gradient_accumulation_steps": 2}
+    return [
+        run(f"{folder}/{kind} accumulated {batches}", kind, batches, 0, **changes)["steps"]
+        for batches in ((3, 3), (4, 3), (3, 4), (2, 2), (2, 4), (3, 2))
+    ]
 
 
 def without_validation() -> str:
@@ -162,8 +159,8 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
         found: dict[str, Any] = {kind: cut_and_whole(folder, kind) for kind in kinds}
         return {
             **found,
-            "sharded": sharded(folder),
-            "refused": sharded_by_allennlp(folder),
+            "sharded": [sharded(folder, kind) for kind in kinds],
+            "accumulated": {kind: accumulated(folder, kind) for kind in kinds},
             "empty": [without_validation(), *(without_batches(folder, kind) for kind in kinds)],
             "steps": several(cases),
         }

@@ -1,12 +1,13 @@
 """Repairs of gradients: their norms, means over the batches of a step, and limits."""
 
+import importlib
 import inspect
 import logging
 import re
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.repairs import replaces
+from declutr.bridge.repairs import DISTRIBUTED, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,40 @@ def _batches_of_step(trainer: Any) -> int:
     except TypeError:  # the length is unknown, as of data that are read while training
         left = batches
     return min(batches, left) if left > 0 else batches
+
+
+def batches_of_processes(module: ModuleType) -> bool:
+    """Let a step have as many batches in each of several processes as in the one with the fewest.
+
+    Where a process had no batches left within a step of `num_gradient_accumulation_steps`, the
+    others took it with the gradients of the batches up to there, divided by the number of all of
+    them, so that they counted less; and they asked for the next batch while it exchanged other
+    things. Can be removed when processes agree on the batches of a step before they take it.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def _train_epoch(original: Any, self: Any, epoch: int) -> Any:
+        size = self._num_gradient_accumulation_steps
+        if not self._distributed or size == 1:
+            return original(self, epoch)
+        util = module.common_util
+        plain = util.lazy_groups_of
+        shared = importlib.import_module(DISTRIBUTED).groups_of_processes
+
+        def passed_over() -> bool:
+            done = self._epochs_completed, self._batches_in_epoch_completed
+            begin = self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
+            return done < begin
+
+        util.lazy_groups_of = lambda batches, size: shared(
+            plain(batches, size), size, self.cuda_device, passed_over
+        )
+        try:
+            return original(self, epoch)
+        finally:
+            util.lazy_groups_of = plain
+
+    return True
 
 
 def unscaled_norms(module: ModuleType) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 # Of a later room, and imported where they are needed.
 BEGUN_PROCESSES = "declutr.system.begun_processes"
+DISTRIBUTED = "declutr.system.distributed"
 HOST_MEMORY = "declutr.system.host_memory"
 _LARGEST_PINNED = 1 << 26  # bytes; a limit, because torch does not free page-locked memory
 

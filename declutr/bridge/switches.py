@@ -150,6 +150,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
         gradients.sparse_norms,
+        gradients.batches_of_processes,
         gradients.unscaled_norms,
         gradients.frozen_names,
         checkpoints.callback_states,

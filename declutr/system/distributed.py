@@ -5,11 +5,14 @@ Unless its docstring says otherwise, a function works without a process group to
 a group of one process.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+logger = logging.getLogger(__name__)
 
 
 def is_distributed() -> bool:
@@ -204,17 +207,36 @@ def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> No
         tensor.data.copy_(sent)
 
 
-def any_process(value: bool, device: torch.device) -> bool:
-    """Return whether `value` is true in any process.
+def groups_of_processes(
+    groups: Iterable[list[Any]], size: int, device: torch.device, passed_over: Callable[[], bool]
+) -> Iterator[list[Any]]:
+    """Yield the batches of each step, as many in every process as in the one with the fewest.
 
-    All processes must call this, and wait for each other.
+    It ends where the first process has no batches left. So each process can divide its losses by
+    the number of batches of a step, and none counts more than another. A process group is required,
+    and all processes must read to the end.
 
     # Parameters
 
-    value : the value in this process.
-    device : the device on which processes exchange tensors.
+    groups : the batches of this process in lists of `size`, of which the last may be shorter.
+    size : the number of batches of a step.
+    device : the device on which processes exchange numbers.
+    passed_over : whether the next step is one that a resumed run does not take again. All processes
+        have these, and need not ask each other.
     """
-    return all_reduced(torch.tensor(int(value), device=device)).item() > 0
+    fewest = torch.tensor(size, device=device)
+    for group in groups:
+        if not passed_over():
+            fewest.fill_(len(group))
+            dist.all_reduce(fewest, dist.ReduceOp.MIN)
+            if fewest < len(group):
+                logger.warning("Another process has no batches left; this one leaves out some.")
+                group = group[: int(fewest)]
+        if group:
+            yield group
+        if fewest < size:
+            return
+    dist.all_reduce(fewest.zero_(), dist.ReduceOp.MIN)  # answers processes with batches left
 
 
 def wait_for_all() -> None:

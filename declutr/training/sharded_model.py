@@ -9,8 +9,7 @@ from allennlp.nn.parallel.ddp_accelerator import LoadStateDictReturnType, StateD
 from allennlp.training.optimizers import MultiOptimizer
 
 from declutr.bridge.adamw import own_part
-from declutr.system.distributed import all_reduced, of_all_processes
-from declutr.training.trainer import DeCLUTRTrainer
+from declutr.system.distributed import all_reduced
 
 
 class ShardedModel(DdpWrappedModel):
@@ -46,8 +45,7 @@ class ShardedModel(DdpWrappedModel):
         # Raises
 
         `ConfigurationError` : the trainer has a moving average, an optimizer "multi", or no
-            checkpointer that saves after epochs, or it would break off at the end of an epoch,
-            because processes have different numbers of batches.
+            checkpointer that saves after epochs.
         """
         if trainer._moving_average is not None:
             raise ConfigurationError(
@@ -68,7 +66,6 @@ class ShardedModel(DdpWrappedModel):
                 'With the accelerator "fsdp", the best weights are those of a checkpoint: give the '
                 'trainer a checkpointer (of type "atomic"), and leave its save_completed_epochs on.'
             )
-        _require_equal_steps(trainer)
         trainer.optimizer.register_state_dict_post_hook(self._whole_optimizer)
         trainer.optimizer.register_load_state_dict_pre_hook(_part_of_optimizer)
         first = trainer.get_checkpoint_state
@@ -153,28 +150,6 @@ class ShardedModel(DdpWrappedModel):
 
     def _whole_optimizer(self, optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
         return {**state, "state": {i: self._whole(v) for i, v in state["state"].items()}}
-
-
-def _require_equal_steps(trainer: Any) -> None:
-    """Raise if a process would exchange something within a step while others ask for a batch."""
-    size, checkpointer = trainer._num_gradient_accumulation_steps, trainer._checkpointer
-    within = [] if isinstance(trainer._grad_norm, bool) else ["grad_norm"]
-    if getattr(checkpointer, "_save_every_num_batches", None) is not None:
-        within.append("save_every_num_batches")
-    if size == 1 or not within or isinstance(trainer, DeCLUTRTrainer):
-        return
-    try:
-        batches = len(trainer.data_loader)
-    except TypeError:  # it is not known before they are read
-        batches = 0
-    least, *_, most = sorted(of_all_processes(batches))
-    if least != most and least % size:
-        raise ConfigurationError(
-            f"Processes have {least} to {most} batches, and the last step of the one with {least} "
-            f"has fewer than num_gradient_accumulation_steps ({size}). There AllenNLP's trainer "
-            f'breaks off with the accelerator "fsdp" and {" and ".join(within)}. Use the trainer '
-            '"declutr" ("trainer": {"type": "declutr", ...}), which takes the same parameters.'
-        )
 
 
 def _gathered(value: Any) -> Any:

@@ -13,7 +13,7 @@ from allennlp.training.util import description_from_metrics, get_metrics
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.metrics import READ_EVERY
-from declutr.system.distributed import any_process, of_all_processes, wait_for_all
+from declutr.system.distributed import groups_of_processes, of_all_processes, wait_for_all
 from declutr.system.processors import share_processors
 from declutr.training.epoch_figures import LossSums, epoch_metrics, peak_memory
 from declutr.training.metric_readers import looks_now, may_look, tell_of_waits
@@ -37,8 +37,10 @@ class DeCLUTRTrainer(GradientDescentTrainer):
     not read metrics is given those that were read last.
 
     Steps still wait with `use_amp`, whose gradient scaler reads the device, and with some
-    objectives, which docs/GPU.md lists. With several processes they wait once a batch, unless the
-    data loader is "declutr", which gives every process the same number of batches.
+    objectives, which docs/GPU.md lists. With several processes they wait for each other, unless the
+    data loader is "declutr", which gives every process the same number of batches. With another
+    one, an epoch ends where the first process has no batches left, and its last step has as many
+    batches in every process as in the one with the fewest.
 
     # Parameters
 
@@ -60,7 +62,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         if hasattr(self.model, "asked_rarely"):
             self.model.asked_rarely = True  # type: ignore[assignment]
         # This loader gives every process the same number of batches, so processes need not ask each
-        # other before every batch whether there is another one.
+        # other before every step whether there is another one.
         self._equal_batches = isinstance(self.data_loader, DeCLUTRDataLoader)
         self._penalized = False
         self._lookers: list[TrainerCallback] = []
@@ -91,22 +93,18 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self._begin_epoch()
         self._pytorch_model.train()
         logger.info("Training")
-        groups = util.lazy_groups_of(iter(self.data_loader), self._num_gradient_accumulation_steps)
+        size = self._num_gradient_accumulation_steps
+        groups = util.lazy_groups_of(iter(self.data_loader), size)
+        if self._distributed and not self._equal_batches:
+            groups = groups_of_processes(groups, size, self.cuda_device, self._was_done)
         progress = Tqdm.tqdm(groups, total=self._num_groups()) if self._primary else groups
-        done_early = False
         for group in progress:
-            if done_early:
-                break
-            if self._was_done(self._batches_in_epoch_completed):
+            if self._was_done():
                 self._batches_in_epoch_completed += 1
                 self._total_batches_completed += 1
-                continue
-            done_early, outputs = self._train_step(group)
-            if outputs:
-                self._after_step(epoch, group, outputs, progress)
+            else:
+                self._after_step(epoch, group, self._train_step(group), progress)
         if self._distributed:
-            if not done_early and not self._equal_batches:
-                any_process(True, self.cuda_device)  # answers processes with batches left
             wait_for_all()
             if self._epochs_completed < self._start_after_epochs_completed:
                 # The process with the fewest batches had ended this epoch for all of them.
@@ -132,38 +130,33 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         except TypeError:
             return math.inf
 
-    def _was_done(self, step: int) -> bool:
-        """Return whether a step of this epoch precedes the checkpoint that the run resumes from."""
+    def _was_done(self, before: int = 0) -> bool:
+        """Return whether the next step precedes the checkpoint that the run resumes from.
+
+        # Parameters
+
+        before : of so many steps before the next one, the first is asked about instead.
+        """
+        step = self._batches_in_epoch_completed - before
         epoch, resumed_in = self._epochs_completed, self._start_after_epochs_completed
         after = self._start_after_batches_in_epoch_completed
         return epoch < resumed_in or (epoch == resumed_in and step < after)
 
     def _epoch_metrics(self) -> dict[str, float]:
-        if self._was_done(self._batches_in_epoch_completed - 1):
+        if self._was_done(before=1):
             return {}
         self.require_finite()
         loss, penalty = self.losses.read()
         penalties = penalty if self._penalized else None
         return epoch_metrics(self.model, loss, penalties, self.losses.steps)
 
-    def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:
-        """Take a step with a group of batches.
-
-        # Returns
-
-        Whether another process has no batches left, and the outputs of the model for the group.
-        """
+    def _train_step(self, group: list[Any]) -> list[dict[str, Any]]:
+        """Take a step with a group of batches, and return the outputs of the model for it."""
         self.optimizer.zero_grad()
         outputs: list[dict[str, Any]] = []
         losses: list[torch.Tensor] = []
         penalties: list[torch.Tensor] = []
-        done_early = False
         for batch in group:
-            if self._distributed and not self._equal_batches:
-                done_early = any_process(False, self.cuda_device)
-                if done_early:
-                    logger.warning("Another process has no batches left; this one leaves out some.")
-                    break
             with torch.autocast("cuda", torch.float16, enabled=self._use_amp):
                 output = self.batch_outputs(batch, for_training=True)
                 if self._read_every == 1 and torch.isnan(output["loss"]):
@@ -174,14 +167,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             outputs.append(output)
             losses.append(loss.detach())
             self._backward(output, loss)
-        last = len(group) < self._num_gradient_accumulation_steps
-        if last and self._distributed and not self._equal_batches and not done_early:
-            # Told before the step: processes exchange the norm of gradients and checkpoints in it,
-            # while one with batches left would still ask for the next batch.
-            done_early = any_process(True, self.cuda_device)
-        if outputs:
-            self._move(losses, penalties)
-        return done_early, outputs
+        self._move(losses, penalties)
+        return outputs
 
     def _backward(self, output: dict[str, Any], loss: torch.Tensor) -> None:
         called = False

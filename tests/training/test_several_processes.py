@@ -72,18 +72,24 @@ def test_metrics_are_of_the_parts_of_all_processes(
         assert resumed == whole == 0.5  # what one process counts as right, the other does not
 
 
+@pytest.mark.parametrize("number", [0, 1])
 def test_a_step_with_fewer_batches_in_one_process_ends_for_all_at_once(
-    results: list[dict[str, Any]],
+    number: int, results: list[dict[str, Any]]
 ) -> None:
     """A sharded model exchanges the norm of gradients while others might ask for batches."""
-    first, second = (process["sharded"] for process in results)
+    first, second = (process["sharded"][number] for process in results)
     assert first == second and [number for number, *_ in first] == [1, 2]
 
 
-def test_allennlps_trainer_says_so_before_it_breaks_off(results: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_process_counts_as_much_where_one_has_fewer_batches_for_a_step(
+    kind: str, results: list[dict[str, Any]]
+) -> None:
+    """The others leave out as many, and divide their losses by the number of those left."""
     for process in results:
-        assert "Processes have 3 to 4 batches" in process["refused"]
-        assert 'Use the trainer "declutr"' in process["refused"]
+        of_three, *uneven, of_two, more, fewer = process["accumulated"][kind]
+        assert len(of_three) == 2 and uneven == [of_three, of_three]
+        assert len(of_two) == 1 and more == fewer == of_two
 
 
 def test_validation_data_that_do_not_reach_all_processes_are_refused(
