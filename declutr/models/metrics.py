@@ -67,6 +67,11 @@ class RunningMeans:
         self._last = {name: total / weight for name, (total, weight) in totals if weight}
         return dict(self._last)
 
+    @property
+    def names(self) -> set[str]:
+        """The names that values have been recorded for, which need not be read for this."""
+        return {*self._totals, *(name for name, *_ in self._unread)}
+
     def due(self) -> bool:
         """Return whether a caller that asks at every step should call `compute` and not use `last`.
 

@@ -11,6 +11,7 @@ from declutr.bridge.component_names import short
 from declutr.runs.check.data import DataFigures
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.memory import Device, MemoryFigures
+from declutr.system.nearest import listed
 from declutr.system.releases import untested_releases
 
 _HIGH_RATE = 1e-3  # of AdamW, above which pretrained weights are spoilt
@@ -117,6 +118,25 @@ def of_steps(steps: int) -> Iterator[str]:
     """Yield warnings on the number of steps of a run."""
     if 0 < steps < _FEW_STEPS:
         yield f"The run has {steps} step(s): hardly anything will be learnt. Raise num_epochs."
+
+
+def of_metrics(config: Mapping[str, Any], names: set[str]) -> Iterator[str]:
+    """Yield a warning if no epoch will have a metric that it is judged by.
+
+    # Parameters
+
+    config : the configuration.
+    names : the metrics of a step, without its loss.
+    """
+    metrics = config["trainer"].get("validation_metric", "-loss")
+    for metric in [metrics] if isinstance(metrics, str) else metrics:
+        name = str(metric)[1:]
+        # Scores of the callback "evaluate_embeddings" have a slash in their names.
+        if name not in ("loss", *names) and "/" not in name:
+            yield (
+                f"trainer.validation_metric is '{metric}', which a step does not have: training "
+                f"will stop after the first epoch. A step has {listed(['loss', *sorted(names)])}."
+            )
 
 
 def of_memory(config: Mapping[str, Any], memory: MemoryFigures, device: Device) -> Iterator[str]:

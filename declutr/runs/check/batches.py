@@ -127,7 +127,7 @@ def learning_rates(trainer: Mapping[str, Any], steps: int, epochs: int) -> Rates
     """
     rate = (trainer.get("optimizer") or {}).get("lr")
     schedule = trainer.get("learning_rate_scheduler")
-    if not isinstance(rate, (int, float)) or not steps * epochs:
+    if not isinstance(rate, (int, float)) or rate < 0 or not steps * epochs:
         return None
     if schedule is None:
         return Rates(rate, rate, rate, 0)

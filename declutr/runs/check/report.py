@@ -33,6 +33,8 @@ from declutr.runs.first_tables import use_first_table
 
 _OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
 
+_NUMBERS = {"num_epochs": 20, "num_gradient_accumulation_steps": 1}  # of AllenNLP's trainer
+
 
 @dataclass(frozen=True)
 class SourcedSetting:
@@ -108,8 +110,15 @@ def check_recipe(
         SourcedSetting(one.path, one.value, _source(one.path, one.default_of, sources, changes))
         for one in walk.settings
     ]
-    report = Report(str(sources.path), settings, findings + walk.findings)
+    unused = "validation_data_loader" if not _of_paths(config) else "-"
+    passed = [one for one in walk.findings if one.path.split(".")[0] == unused]
+    wrong = [one for one in walk.findings if one not in passed]
+    report = Report(str(sources.path), settings, findings + wrong)
     report.warnings += advice.of_settings(config, walk.settings, output)
+    report.warnings += [
+        f"{one.path}: {one.message} Nothing is read by it, for there is no validation data."
+        for one in passed
+    ]
     trained = (config.get("trainer") or {}).get("type") != "no_op"
     if trained and "train_data_path" in config and not config["train_data_path"]:
         wanted = 'after the recipe, or by -o \'{"train_data_path": "..."}\''
@@ -151,8 +160,10 @@ def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]
     if not wrong & {"model", "trainer"} and read.vocabulary is not None:
         model = _add_memory(report, config, settings, read)
     trainer = config.get("trainer") or {}
-    report.epochs = trainer.get("num_epochs", 20)
-    every = trainer.get("num_gradient_accumulation_steps", 1)
+    epochs, every = (trainer.get(key, default) for key, default in _NUMBERS.items())
+    if not all(isinstance(number, int) and number > 0 for number in (epochs, every)):
+        return
+    report.epochs = epochs
     report.steps = math.ceil(read.figures.batches / every)
     report.rates = learning_rates(trainer, report.steps, report.epochs)
     report.warnings += advice.of_data(config, read.figures, model, device)
@@ -206,6 +217,8 @@ def _add_memory(
             )
         return model
     report.warnings += advice.of_memory(config, report.memory, report.device)
+    if isinstance(model, DeCLUTR) and config.get("validation_data_path"):
+        report.warnings += advice.of_metrics(config, model.record.training.names)
     return model
 
 
@@ -216,12 +229,20 @@ def _has_failed(error: Exception) -> bool:
     return isinstance(error, (RuntimeError, ConfigurationError)) and not of_contents
 
 
+def _of_paths(config: dict[str, Any]) -> list[str]:
+    """Return the data that `validation_data_loader` reads."""
+    paths = (config.get(f"{part}_data_path") for part in ("validation", "test"))
+    return [path for path in paths if path]
+
+
 def _of_schedule(config: dict[str, Any]) -> list[Finding]:
     """Return what is wrong with the epochs, the metric, and a schedule by validation data."""
     trainer = config.get("trainer") or {}
-    epochs, metric = trainer.get("num_epochs", 20), trainer.get("validation_metric", "-loss")
-    if isinstance(epochs, int) and epochs < 1:
-        return [Finding("trainer.num_epochs", f"Expected 1 epoch or more, got {epochs}.")]
+    metric = trainer.get("validation_metric", "-loss")
+    for key in _NUMBERS:
+        number = trainer.get(key, 1)
+        if isinstance(number, int) and number < 1:
+            return [Finding(f"trainer.{key}", f"Expected 1 or more, got {number}.")]
     names = metric if isinstance(metric, list) else [metric]
     if not all(isinstance(one, str) and one.startswith(("+", "-")) for one in names):
         told = f"Expected + (higher is better) or - before the name of a metric, got {metric!r}."

@@ -117,7 +117,7 @@ class Walk:
             if name in given:
                 value = given.pop(name)
                 if value is None:
-                    self.settings.append(Setting(place, None))
+                    self._of_null(parameter, place, cls)
                 else:
                     self.of_argument(parameter.annotation, value, place, extras)
             elif extras is not None and name in extras:
@@ -129,6 +129,15 @@ class Walk:
         for name, value in given.items():
             keys = [key for key in accepted.parameters if key not in (extras or ())]
             self._unknown(cls, name, value, keys, path, accepted.any_key)
+
+    def _of_null(self, parameter: inspect.Parameter, path: str, cls: type) -> None:
+        """Find `null` wrong for a number without which the class cannot do."""
+        annotation, default = parameter.annotation, parameter.default
+        if annotation in (int, float) and default is not None:
+            kept = "set it" if default is _NEEDED else f"leave it out for {default!r}"
+            told = f"Expected {_SCALARS[annotation][0]} for {cls.__name__}, got null: {kept}."
+            self.wrong(path, told)
+        self.settings.append(Setting(path, None))
 
     def _unknown(
         self, cls: type, name: str, value: Any, keys: list[str], path: str, any_key: bool

@@ -180,10 +180,42 @@ def test_a_batch_without_negatives_is_told(data: RecipeData, tmp_path: Path) -> 
 
 def test_training_without_an_epoch_is_told(data: RecipeData, tmp_path: Path) -> None:
     """The schedule of the recipe would divide by the number of steps."""
-    report = checked("declutr", data, tmp_path, **{"trainer.num_epochs": 0})
-    (finding,) = report.findings
-    assert str(finding.path) == "trainer.num_epochs"
-    assert finding.message == "Expected 1 epoch or more, got 0."
+    for key in ("num_epochs", "num_gradient_accumulation_steps"):
+        report = checked("declutr", data, tmp_path, **{f"trainer.{key}": 0})
+        (finding,) = report.findings
+        assert str(finding.path) == f"trainer.{key}"
+        assert finding.message == "Expected 1 or more, got 0."
+
+
+def test_null_for_numbers_is_told(data: RecipeData, tmp_path: Path) -> None:
+    """They were errors of Python's, here and in training."""
+    numbers = "trainer.num_epochs", "trainer.num_gradient_accumulation_steps"
+    numbers += "model.loss.temperature", "trainer.optimizer.lr"
+    report = checked("declutr", data, tmp_path, **dict.fromkeys(numbers))
+    found = {one.path: one.message for one in report.findings}
+    assert set(found) == set(numbers)
+    message = "Expected a whole number for DeCLUTRTrainer, got null: leave it out for 20."
+    assert found["trainer.num_epochs"] == message
+
+
+def test_a_metric_that_no_epoch_has_is_told(data: RecipeData, tmp_path: Path) -> None:
+    def told(*metrics: str) -> list[str]:
+        changes = {"trainer.validation_metric": [*metrics]}
+        warnings = checked("declutr", data, tmp_path, **changes).warnings
+        return [one for one in warnings if "validation_metric" in one]
+
+    assert told("-loss", "+retrieval_accuracy", "-mlm_loss", "+STS-B/cosine Spearman dev") == []
+    (message,) = told("-loss", "+accuracy")
+    assert "is '+accuracy', which a step does not have" in message
+    assert "loss, alignment, contrastive_loss, mlm_accuracy, mlm_loss, retr" in message
+
+
+def test_a_wrong_loader_of_no_data_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
+    wrong = {"validation_data_loader.batch_sise": 4}
+    assert len(checked("declutr", data, tmp_path, **wrong).findings) == 1
+    report = checked("declutr", data, tmp_path, **wrong, validation_data_path=None)
+    assert not report.findings
+    assert any("batch_sise: " in one and "no validation data" in one for one in report.warnings)
 
 
 def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
