@@ -189,6 +189,15 @@ def build_fsmt(folder: Path) -> Path:
     return _saved("FSMT", folder, pad_token_id=wordpiece().pad_token_id, **size)
 
 
+def build_canine(folder: Path) -> Path:
+    """A transformer of characters, which has no table of tokens and joins four to one."""
+    size = {**_SIZE, "hidden_size": 16, "num_hash_buckets": 256, "max_position_embeddings": 256}
+    config = transformers.CanineConfig(**size, local_transformer_stride=8)
+    transformers.CanineModel(config).save_pretrained(folder)
+    transformers.CanineTokenizer().save_pretrained(folder)
+    return folder
+
+
 def build_dpr(folder: Path) -> Path:
     """A transformer of which Hugging Face gives an embedding, and no token embeddings."""
     size = {**_SIZE, "hidden_size": 16, "max_position_embeddings": MAX_LENGTH}

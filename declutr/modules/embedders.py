@@ -1,5 +1,6 @@
 """Embedders that can also be trained as masked language models."""
 
+import contextlib
 import logging
 from typing import Any, NamedTuple, Optional, Union
 
@@ -110,8 +111,14 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
             transformer = getattr(whole, sub_module)
         elif not masked_language_modeling:
             transformer = embedding_part(whole)
-        if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
-            transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
+        if not hasattr(transformer, "get_input_embeddings"):
+            raise ConfigurationError(
+                f"'{model_name}' cannot be trained: {type(transformer).__name__} is a part of "
+                f"{type(whole).__name__}, and no model of transformers by itself. Use another one."
+            )
+        with contextlib.suppress(NotImplementedError):  # CANINE hashes tokens, and has no table
+            if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
+                transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
         mend(transformer.base_model)
         if gradient_checkpointing:
             transformer_embedder.recompute_layers(transformer)

@@ -228,6 +228,12 @@ def mend(transformer: torch.nn.Module) -> None:
     Rotary positions of the type "longrope" write the frequencies for the length of a batch into the
     model, where other threads read them. Each call has its own.
 
+    CANINE joins every few tokens (`downsampling_rate`, 4) to one, and takes no text of fewer. Such
+    a text is padded.
+
+    Reformer draws at random which tokens attend to each other. In evaluation, it draws the same in
+    each pass, so that a text has one embedding.
+
     The language adapters of X-MOD and the attentions of DeBERTa and BigBird do not work under
     autocast.
     X-MOD writes the output of an adapter into a tensor with the dtype of the adapter's input. Under
@@ -246,6 +252,10 @@ def mend(transformer: torch.nn.Module) -> None:
             module.forward = _with_its_signature(_attended_by_length, module)
         if getattr(module, "rope_type", None) == "longrope":
             module.forward = _with_its_signature(_turned_alone, module)
+        if kind == "CanineModel":
+            module.forward = _with_its_signature(_long_enough, module)
+        if kind == "LSHSelfAttention":
+            module.forward = _with_its_signature(_drawn_alike, module)
 
 
 def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Tensor:
@@ -307,6 +317,28 @@ def _turned_alone(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
     alone = copy.copy(module)
     alone._buffers = {name: buffer.clone() for name, buffer in module._buffers.items()}
     return type(module).forward(alone, *args, **kwargs)
+
+
+def _long_enough(module: Any, forward: Any, input_ids: Tensor, **inputs: Any) -> Any:
+    length = input_ids.size(1)
+    missing = module.config.downsampling_rate - length
+    if missing <= 0:
+        return forward(input_ids, **inputs)
+    for name in ("attention_mask", "token_type_ids"):
+        if inputs.get(name) is not None:
+            inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing))
+    output = forward(torch.nn.functional.pad(input_ids, (0, missing)), **inputs)
+    output.last_hidden_state = output.last_hidden_state[:, :length]
+    return output
+
+
+def _drawn_alike(module: Any, forward: Any, hidden_states: Tensor, **kwargs: Any) -> Any:
+    if module.training:
+        return forward(hidden_states, **kwargs)
+    device = hidden_states.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        return forward(hidden_states, **kwargs)
 
 
 class _InItsDtype(TorchFunctionMode):

@@ -28,7 +28,17 @@ from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
 from declutr.transformer.architectures import masked_lm_logits, mend
 from declutr.transformer.pooling import LAYERS
-from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_bart, build_gpt2, build_t5
+from tests.families import (
+    FAMILIES,
+    MAX_LENGTH,
+    TEXTS,
+    build,
+    build_bart,
+    build_canine,
+    build_fsmt,
+    build_gpt2,
+    build_t5,
+)
 from tests.hostile_archives import with_remote_code
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -496,6 +506,26 @@ def test_a_tokenizer_without_a_mask_token_is_refused(bert: str, tmp_path: Path) 
     with pytest.raises(ConfigurationError, match=r"has no mask token.*to false"):
         made(tmp_path)
     assert bare(tmp_path)
+
+
+def test_a_part_that_is_no_transformer_by_itself_is_refused(tmp_path: Path) -> None:
+    """It was an `AttributeError`."""
+    folder = str(build_fsmt(tmp_path))
+    told = r"cannot be trained: FSMTEncoder is a part of FSMTModel.* Use another one"
+    with pytest.raises(ConfigurationError, match=told):
+        PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+
+
+def test_a_transformer_without_a_table_of_tokens(tmp_path: Path) -> None:
+    """It hashes characters; texts of three were an error as well."""
+    folder = str(build_canine(tmp_path))
+    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False).eval()
+    given = AutoTokenizer.from_pretrained(folder)([TEXTS[0], "a"], padding=True)
+    ids, mask = (torch.tensor(given[name]) for name in ("input_ids", "attention_mask"))
+    found = embedder(ids, mask.bool(), torch.zeros_like(ids))
+    plain = AutoModel.from_pretrained(folder).eval()
+    assert torch.allclose(found[:1], plain(ids[:1]).last_hidden_state, atol=1e-6)
+    assert torch.allclose(found[1, :3], plain(ids[1:, :4], mask[1:, :4])[0][0, :3], atol=1e-6)
 
 
 def test_a_transformer_without_a_language_modelling_head_is_refused(tmp_path: Path) -> None:

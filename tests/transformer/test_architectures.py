@@ -201,6 +201,50 @@ def test_threads_take_turns_with_bigbird() -> None:
     assert "attention_mask" in inspect.signature(model.forward).parameters
 
 
+@pytest.mark.parametrize("way", ["auto", "none"])
+def test_canine_takes_texts_that_are_shorter_than_what_it_joins(way: str) -> None:
+    """It joins four tokens to one; transformers takes shorter texts with padding alone."""
+    torch.manual_seed(0)
+    size = {"num_hash_buckets": 64, "local_transformer_stride": 8, "downsampling_rate": 4}
+    model = AutoModel.from_config(transformers.CanineConfig(**_SMALL, **size)).eval()
+    plain = copy.deepcopy(model)
+    mend(model)
+    lengths = [3, 9, 4, 2, 3]
+    mask = torch.arange(9) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(2, 50, mask.shape).where(mask, 0)
+
+    def run(**given: Any) -> Any:
+        return model(**given)[0]
+
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match="Invalid computed output size"):
+            plain(ids[:1, :3])
+        given = ids, mask, torch.zeros_like(ids)
+        found = UnpaddedPass(way)(model, run, *given)
+        for row, length in enumerate(lengths):
+            longer = slice(max(4, length))
+            whole = plain(ids[row : row + 1, longer], mask[row : row + 1, longer].long())[0]
+            assert torch.allclose(found[row, :length], whole[0, :length], atol=1e-6)
+
+
+def test_reformer_embeds_a_text_alike_each_time() -> None:
+    """It draws which tokens attend to each other, and does so in training as before."""
+    torch.manual_seed(0)
+    kinds = {"attn_layers": ["lsh", "local"], "num_buckets": 4, "axial_pos_embds": False}
+    size = {"lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "attention_head_size": 8}
+    config = transformers.ReformerConfig(**_SMALL, **kinds, **size, feed_forward_size=16)
+    model = AutoModel.from_config(config).eval()
+    ids = torch.randint(2, 50, (2, 32))
+    with torch.no_grad():
+        assert not torch.equal(model(ids)[0], model(ids)[0])
+        mend(model)
+        before = torch.get_rng_state()
+        assert torch.equal(model(ids)[0], model(ids)[0])
+        assert torch.equal(torch.get_rng_state(), before)
+        model.train()
+        assert not torch.equal(model(ids)[0], model(ids)[0])
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_deberta_works_under_autocast(copied: bool) -> None:
     """Padding stays hidden, and gradients are those of float32 within bfloat16's rounding."""
