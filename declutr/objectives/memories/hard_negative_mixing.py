@@ -164,8 +164,8 @@ class HardNegativeMixing(Objective):
     hardest : the number of hardest negatives that are mixed.
     mixed, mixed_with_query : the number of mixtures of two negatives, and of mixtures of a negative
         with the query.
-    start_after : the number of training steps before the first mixing. (The paper waits for some
-        epochs.)
+    start_after : the number of training batches before the first mixing, of which a step has as
+        many as `num_gradient_accumulation_steps` says. (The paper waits for some epochs.)
     only_filled : whether to leave out slots of the queue that no key was put into yet.
     reduction : `"mean"` or `"sum"` over the queries.
     seed : the seed of what is drawn.
