@@ -54,9 +54,11 @@ class WeightedSum(Objective):
     """A weighted sum of several objectives of the same two views.
 
     The loss is `sum_i weight_i objective_i(views)`. After a step `last_terms` has the value of each
-    term, detached and without its weight. If one objective takes projections beside embeddings
-    (`scd`), so does the sum; the other objectives then get projections only, as they do outside of
-    a sum. All other tensors go to the objectives that take them.
+    term, detached and without its weight, and `last_metrics` what terms report besides: with the
+    name of the term before it where an earlier term reports the same. If one objective takes
+    projections beside embeddings (`scd`), so does the sum; the other objectives then get
+    projections only, as they do outside of a sum. All other tensors go to the objectives that take
+    them.
 
     # Parameters
 
@@ -133,11 +135,11 @@ class WeightedSum(Objective):
         ]
         terms = zip(self.names, values, strict=True)
         self.last_terms = {name: value.detach() for name, value in terms}
-        self.last_metrics = {
-            name: value
-            for objective in self.objectives
-            for name, value in getattr(objective, "last_metrics", {}).items()
-        }
+        self.last_metrics = {}
+        for term, objective in zip(self.names, self.objectives, strict=True):
+            for name, value in getattr(objective, "last_metrics", {}).items():
+                own = f"{term}_{name}" if name in self.last_metrics else name
+                self.last_metrics[own] = value
         weighted = [w * value for w, value in zip(self.weights, values, strict=True)]
         return torch.stack(weighted).sum()
 

@@ -137,3 +137,12 @@ def test_invalid_terms_raise() -> None:
     with pytest.raises(ConfigurationError, match=r"groups of \[1, 3\] pairs, expected equal"):
         sum_of(NTXent(), ContrastiveTension(2))
     assert sum_of(ContrastiveTension(2), ContrastiveTension(2)).group == 3 and two().group == 1
+
+
+def test_terms_report_metrics_of_the_same_name_under_their_own() -> None:
+    """Of two learnt temperatures, the first was not logged."""
+    learnt = {"type": "info_nce", "learn_temperature": True}
+    sum_ = built(*({"objective": {**learnt, "temperature": one}} for one in (0.1, 0.5)))
+    sum_(*views(4))
+    metrics = {name: value.item() for name, value in sum_.last_metrics.items()}
+    assert metrics == pytest.approx({"temperature": 0.1, "info_nce_2_temperature": 0.5})
