@@ -7,10 +7,13 @@ from unittest.mock import patch
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import LabelField
 from allennlp.training import TrainerCallback
 
 from declutr.bridge.evaluation import whole_validation
+from declutr.models.consistency import ConsistencyModel
+from declutr.modules.heads import MomentumEncoder
 from declutr.system.distributed import of_all_processes, process_rank, world_size
 from declutr.task_models.glue.metrics import ClassMetrics
 from tests.distributed_steps import several
@@ -115,6 +118,25 @@ def accumulated(folder: str, kind: str) -> list[list[tuple[int, float, list[floa
     ]
 
 
+def by_numbers_of_batches(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
+    """The steps of a run whose schedule each process builds for its own number of batches."""
+    batches, schedule = (5, 3), {"learning_rate_scheduler": {"type": "linear_decay"}}
+    with patch.object(SimpleDataLoader, "__len__", lambda self: batches[process_rank()]):
+        return run(f"{folder}/{kind} rates", kind, batches, 0, **schedule)["steps"]
+
+
+def numbers_of_steps() -> list[Any]:
+    """The steps that schedules of a momentum encoder and of annealing count on."""
+    trainer = SimpleNamespace(data_loader=range(5 - 2 * process_rank()), _num_epochs=3)
+    trainer._num_gradient_accumulation_steps = 1
+    trainer.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    encoder = MomentumEncoder(schedule="cosine")
+    encoder.follow_trainer(trainer)
+    annealed: Any = SimpleNamespace(model=None, _annealing="log")
+    ConsistencyModel.attach(annealed, trainer)
+    return [encoder._total, annealed._all_passes]
+
+
 def without_validation() -> str:
     """The error where one of the processes has no validation data."""
 
@@ -160,6 +182,8 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
         return {
             **found,
             "sharded": [sharded(folder, kind) for kind in kinds],
+            "rates": {kind: by_numbers_of_batches(folder, kind) for kind in kinds},
+            "numbers": numbers_of_steps(),
             "accumulated": {kind: accumulated(folder, kind) for kind in kinds},
             "empty": [without_validation(), *(without_batches(folder, kind) for kind in kinds)],
             "steps": several(cases),

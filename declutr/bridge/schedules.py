@@ -3,14 +3,15 @@
 Without them a run is silently trained at other rates than those it was configured with.
 """
 
+import importlib
 import inspect
 import logging
 import math
 import warnings
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from declutr.bridge.repairs import replaces
+from declutr.bridge.repairs import DISTRIBUTED, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -190,6 +191,33 @@ def combined_steps(module: ModuleType) -> bool:
             ending.step(metric)
 
     module.CombinedLearningRateScheduler.step = step
+    return True
+
+
+def steps_of_all(module: ModuleType) -> bool:
+    """Let the schedules of several processes count on the same number of steps of an epoch.
+
+    Each process gave its schedule the number of its own batches. Where these differ, so did the
+    rates of schedules by step, and the weights of the processes went apart. An epoch has as many
+    steps as the process with the fewest batches. Can be removed when `from_partial_objects` asks
+    all processes.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(cls, *args, **kwargs)
+        lazy: Any = given.arguments.get("learning_rate_scheduler")
+
+        def construct(num_steps_per_epoch: int | None = None, **settings: Any) -> Any:
+            steps = num_steps_per_epoch
+            if steps is not None:
+                steps = min(importlib.import_module(DISTRIBUTED).of_all_processes(steps))
+            return lazy.construct(num_steps_per_epoch=steps, **settings)
+
+        if lazy is not None:
+            given.arguments["learning_rate_scheduler"] = SimpleNamespace(construct=construct)
+        return original(*given.args, **given.kwargs)
+
     return True
 
 

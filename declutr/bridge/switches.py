@@ -153,6 +153,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.batches_of_processes,
         gradients.unscaled_norms,
         gradients.frozen_names,
+        schedules.steps_of_all,
         checkpoints.callback_states,
         evaluation.some_batches,
         resumption.best_weights,

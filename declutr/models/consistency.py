@@ -20,7 +20,7 @@ from declutr.modules.text_batches import flat, text_fields
 from declutr.objectives import consistency, numerics
 from declutr.objectives.distances import jensen_shannon
 from declutr.system import raised_as
-from declutr.system.distributed import all_reduced, world_size
+from declutr.system.distributed import all_reduced, of_all_processes, world_size
 
 DIVERGENCES = ("jensen_shannon", "kl")
 OWN, AUGMENTED, UNLABELLED = "", "augmented_", "unlabelled_"
@@ -122,7 +122,8 @@ class ConsistencyModel(TaskModelWrapper):
         attach(self.model, trainer)
         if self._annealing is not None:
             try:
-                self._all_passes = len(trainer.data_loader) * trainer._num_epochs
+                batches = min(of_all_processes(len(trainer.data_loader)))
+                self._all_passes = batches * trainer._num_epochs
             except TypeError as error:
                 raise ConfigurationError(
                     "annealing needs to know the number of steps, which this data loader does not "

@@ -13,6 +13,7 @@ from allennlp.common import FromParams, Registrable
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.numerics import HostCount, one_of
+from declutr.system.distributed import of_all_processes
 
 SCHEDULES = ("constant", "cosine")
 
@@ -160,6 +161,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         except TypeError:  # the loader does not know its length
             steps = None
         else:
+            batches = min(of_all_processes(batches))  # then the epoch ends for all
             groups = -(-batches // trainer._num_gradient_accumulation_steps)
             steps = groups * trainer._num_epochs
         self.follow_optimizer(trainer.optimizer, steps)

@@ -92,6 +92,17 @@ def test_each_process_counts_as_much_where_one_has_fewer_batches_for_a_step(
         assert len(of_two) == 1 and more == fewer == of_two
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_schedules_of_all_processes_count_on_the_same_number_of_steps(
+    kind: str, results: list[dict[str, Any]]
+) -> None:
+    """Otherwise each has rates of its own, and the weights of the processes go apart."""
+    first, second = (process["rates"][kind] for process in results)
+    assert first == second
+    assert [rate for _, rate, _ in first] == pytest.approx([0.05 * (1 - k / 9) for k in range(9)])
+    assert [process["numbers"] for process in results] == [[9, 9], [9, 9]]
+
+
 def test_validation_data_that_do_not_reach_all_processes_are_refused(
     results: list[dict[str, Any]],
 ) -> None:
