@@ -200,7 +200,7 @@ def _by_transformers(model: Exportable, folder: Path, texts: list[str]) -> np.nd
     ).eval()
     graph = model.graph(transformer)
     found = [
-        graph(*(inputs[name] for name in model.inputs)).numpy()
+        graph(*(inputs[name] for name in model.inputs))[0].numpy()
         for inputs in _tokenized(folder, model, texts, "pt")
     ]
     return np.concatenate(found)

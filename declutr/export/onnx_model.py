@@ -21,6 +21,9 @@ _EXAMPLE_LENGTH = 7
 class EmbeddingGraph(torch.nn.Module):
     """A module from token ids `(n, length)` to sentence embeddings `(n, d)`, for tracing.
 
+    Its second output, the vectors of tokens, is for tools that pool by themselves: the backend
+    "onnx" of sentence-transformers, and optimum, which want it by its name.
+
     # Parameters
 
     transformer : a transformer without a head.
@@ -29,6 +32,8 @@ class EmbeddingGraph(torch.nn.Module):
     normalizes : whether to scale embeddings to length 1.
     inputs : the names of the arguments of `forward`, in order.
     """
+
+    outputs = ("sentence_embedding", "last_hidden_state")
 
     def __init__(
         self,
@@ -42,8 +47,11 @@ class EmbeddingGraph(torch.nn.Module):
         self.transformer, self.dense = transformer, torch.nn.ModuleList(dense)
         self.pooling, self.normalizes, self.inputs = pooling, normalizes, tuple(inputs)
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Return embeddings `(n, d)` of inputs `(n, length)`, given in the order of `inputs`."""
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return embeddings `(n, d)` and vectors `(n, length, h)` of tokens, of `(n, length)` ids.
+
+        The tensors are given in the order of `inputs`.
+        """
         given = dict(zip(self.inputs, tensors, strict=True))
         vectors = self.transformer(**given, return_dict=True).last_hidden_state
         mask = given["attention_mask"]
@@ -57,7 +65,7 @@ class EmbeddingGraph(torch.nn.Module):
             embeddings = layer(embeddings)
         if self.normalizes:
             embeddings = torch.nn.functional.normalize(embeddings, dim=1)
-        return embeddings
+        return embeddings, vectors
 
 
 def missing_packages() -> list[str]:
@@ -68,13 +76,13 @@ def missing_packages() -> list[str]:
 def write_onnx(graph: torch.nn.Module, file: Path) -> None:
     """Write an ONNX model that takes any number of texts of any length.
 
-    Its inputs are int64 tensors `(n, length)`, its output is `sentence_embedding`, `(n, d)` in
-    float32.
+    Its inputs are int64 tensors `(n, length)`. Its first output is `sentence_embedding`, `(n, d)`
+    in float32.
 
     # Parameters
 
-    graph : the module to trace, whose `inputs` are the names of its arguments; it is put into
-        evaluation mode.
+    graph : the module to trace, whose `inputs` and `outputs` are the names of its arguments and of
+        what it returns; it is put into evaluation mode.
     file : the path to write; weights of more than 2 GB are written to separate files beside it.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +97,9 @@ def write_onnx(graph: torch.nn.Module, file: Path) -> None:
         "token_type_ids": torch.zeros(shape, dtype=torch.long),
     }
     inputs: Any = graph.inputs
-    axes: dict[str, Any] = {name: {0: "texts", 1: "tokens"} for name in inputs}
+    outputs: Any = graph.outputs
+    axes: dict[str, Any] = {name: {0: "texts", 1: "tokens"} for name in (*inputs, *outputs)}
+    axes["sentence_embedding"] = {0: "texts"}
     with warnings.catch_warnings(), torch.no_grad():
         # Tracing warns of shapes that could become constants. The comparison with the original
         # model shows whether any does.
@@ -101,8 +111,8 @@ def write_onnx(graph: torch.nn.Module, file: Path) -> None:
             tuple(example[name] for name in inputs),
             str(file),
             input_names=list(inputs),
-            output_names=["sentence_embedding"],
-            dynamic_axes=axes | {"sentence_embedding": {0: "texts"}},
+            output_names=list(outputs),
+            dynamic_axes=axes,
             opset_version=_OPSET,
             dynamo=False,
         )

@@ -32,6 +32,7 @@ class StaticGraph(torch.nn.Module):
     """A module from token ids `(n, length)` to the means of their vectors, for tracing."""
 
     inputs = ("input_ids", "attention_mask")
+    outputs = ("sentence_embedding",)
 
     def __init__(self, table: StaticTable) -> None:
         super().__init__()

@@ -43,10 +43,11 @@ def compare(graph: EmbeddingGraph, session, padding: int) -> None:
             inputs = {"input_ids": ids, "attention_mask": mask}
             if "token_type_ids" in graph.inputs:
                 inputs["token_type_ids"] = np.zeros_like(ids)
-            expected = graph(*(torch.from_numpy(inputs[name]) for name in graph.inputs)).numpy()
-            (given,) = session.run(["sentence_embedding"], inputs)
-            assert given.shape == expected.shape and given.dtype == np.float32
-            np.testing.assert_allclose(given, expected, atol=3e-6)
+            tensors = [torch.from_numpy(inputs[name]) for name in graph.inputs]
+            outputs = session.run(None, inputs)
+            for given, expected in zip(outputs, graph(*tensors), strict=True):
+                assert given.shape == expected.shape and given.dtype == np.float32
+                np.testing.assert_allclose(given, expected.numpy(), atol=3e-6)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
@@ -55,6 +56,9 @@ def test_every_family_embeds_equally_at_every_shape(family: str, tmp_path: Path)
     compare(graph, session, graph.transformer.config.pad_token_id)
     assert [i.type for i in session.get_inputs()] == ["tensor(int64)"] * len(graph.inputs)
     assert [i.name for i in session.get_inputs()] == list(graph.inputs)
+    # Tools that take the first output get embeddings; those that pool by themselves want the other.
+    names = [output.name for output in session.get_outputs()]
+    assert names == ["sentence_embedding", "last_hidden_state"]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean-sqrt-length", "last"])
