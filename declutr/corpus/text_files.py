@@ -44,6 +44,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _TAR, _TAR_AT = b"ustar", 257
+_ARROW = (b"\xff\xff\xff\xff", b"ARROW1")  # a stream, which `datasets` writes, and a file
 # One NUL byte in ten is far more than the stray ones of a text, and far fewer than UTF-16 has.
 _NUL_SHARE = 10
 
@@ -66,13 +67,18 @@ def encoding_of(head: bytes, name: Path | str) -> str:
 
     # Raises
 
-    `SourceError` : if there are many NUL bytes and no mark, or it is a tar archive.
+    `SourceError` : if there are many NUL bytes and no mark, or it is a tar archive or Arrow.
     """
     marked = marked_encoding(head)
     if marked:
         return marked
     if head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
         raise SourceError(f"'{name}' is a tar archive. Unpack it, and give the folder.")
+    if head.startswith(_ARROW):
+        raise SourceError(
+            f"'{name}' is an Arrow file, as save_to_disk of datasets writes. Write it as parquet: "
+            "datasets.load_from_disk(folder).to_parquet('docs.parquet')."
+        )
     nuls = head.count(0)
     if nuls > 1 and (nuls * _NUL_SHARE >= len(head) or not _begins_as_utf8(head)):
         raise SourceError(

@@ -1,5 +1,7 @@
 """Tests of encodings; the oracle is Python's own codecs, which write byte order marks."""
 
+import io
+
 import pytest
 
 from declutr.corpus.text_files import SourceError, encoding_of
@@ -33,3 +35,13 @@ def test_many_nul_bytes_without_a_mark_are_refused(codec):
         SourceError, match=r"'a.txt' has .* NUL bytes .* no byte order mark: .*iconv -f"
     ):
         encoding_of((TEXT * 3).encode(codec), "a.txt")
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_files_of_arrow_are_named(kind):
+    pa = pytest.importorskip("pyarrow")
+    table, sink = pa.table({"text": [TEXT]}), io.BytesIO()
+    with getattr(pa.ipc, f"new_{kind}")(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match=r"'a.arrow' is an Arrow file, .*to_parquet"):
+        encoding_of(sink.getvalue(), "a.arrow")
