@@ -137,6 +137,10 @@ class Encoder:
         elif self._model.device_type == "cpu":
             self._prepare()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Hashes of pickles (the cache of `datasets.map`) should not follow from earlier calls.
+        return {**vars(self), "_told": False}
+
     def _prepare(self) -> None:
         self._embedded.dtype = self._model.prepare(self._embedded.dtype)
 

@@ -93,6 +93,9 @@ class TextEmbedding:
         self.truncated_texts = 0
         """The number of texts that were cut so far."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "truncated_texts": 0}  # a copy has cut none; see `Encoder`
+
     def describe(self) -> dict[str, Any]:
         """Return the settings that embeddings depend on, as JSON values."""
         # Release 1.5.0 always kept the beginning and did not record it. Only "left" is recorded, so

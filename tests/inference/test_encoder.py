@@ -132,6 +132,17 @@ def test_inputs_that_are_not_strings(encoder: Encoder, wrong: object) -> None:
         encoder(["right", wrong])  # type: ignore[list-item]
 
 
+def test_pickles_do_not_follow_from_earlier_calls(checkpoint: Path) -> None:
+    """The cache of `datasets.map` goes by a hash of the pickle; no text may make it another one."""
+    encoder = exact(checkpoint)
+    encoder(["ka lo"])
+    before = pickle.dumps(encoder)
+    encoder(["ka lo " * 400, "mi"])
+    assert encoder.truncated_texts == 1
+    assert pickle.dumps(encoder) == before
+    assert pickle.loads(before).truncated_texts == copy.deepcopy(encoder).truncated_texts == 0
+
+
 @contextmanager
 def other_defaults(default: str) -> Iterator[None]:
     """Set defaults of torch as a program may do; "meta" stands for a GPU."""
