@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 from declutr.corpus import Paths, SourceError
 from declutr.corpus.compressed_files import NAMES
+from declutr.corpus.text_files import file_format
 
 logger = logging.getLogger(__name__)
 
-_TOLD: set[str] = set()  # globs of which `_tell_folders` has warned
+_TOLD: set[str] = set()  # paths of which a warning has been logged
 
 
 def source_files(path: Paths) -> list[Path]:
@@ -62,6 +63,7 @@ def source_files(path: Paths) -> list[Path]:
             "compressed), JSON lines, CSV or TSV with a header, parquet, a folder of such files, "
             "or a glob that matches some."
         )
+    _tell_formats(text, files)
     return files
 
 
@@ -86,6 +88,20 @@ def _tell_folders(pattern: str, folders: list[Path], files: list[Path]) -> None:
             "'%s' matches folders, such as '%s', and no file in them (%d in all): what is in them "
             "is left out. To read it as well, use ** in the glob, or name the folder in its place.",
             *(pattern, left_out[0], len(left_out)),
+        )
+
+
+def _tell_formats(path: str, files: list[Path]) -> None:
+    """Warn, once, that there are lines of text beside records, as a README beside its data."""
+    kinds = {file_format(file): file for file in reversed(files)} if len(files) > 1 else {}
+    plain = kinds.pop("text", None)
+    kinds.pop("tsv", None)  # some readers take fields between tabs of any file
+    if plain and kinds and path not in _TOLD:
+        _TOLD.add(path)
+        logger.warning(
+            "At '%s', each line of '%s' is read as a text, beside the records of '%s'. If it is no "
+            "part of the corpus, name the files that are, as by a glob.",
+            *(path, plain, next(iter(kinds.values()))),
         )
 
 

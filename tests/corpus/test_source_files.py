@@ -31,6 +31,17 @@ class TestSourceFiles:
             write(name, "x")
         assert source_files(tmp_path) == files
 
+    def test_lines_of_text_beside_records_are_told_of(self, write, tmp_path, caplog):
+        """As the lines of the README in a clone of a data set."""
+        caplog.set_level("WARNING", "declutr.corpus.source_files")
+        readme, data = write("clone/README.md", LINES), write("clone/data/b.jsonl", LINES)
+        write("clone/data/a.tsv", LINES)
+        assert len(source_files(f"{tmp_path}/clone/data")) == 2 and not caplog.text
+        for _ in range(2):
+            assert source_files(tmp_path / "clone")[0] == readme
+        told = f"At '{tmp_path}/clone', each line of '{readme}' is read as a text, beside the"
+        assert caplog.text.count(f"{told} records of '{data}'") == 1
+
     def test_links_in_a_folder_are_followed(self, write, tmp_path):
         plain = write("corpus/y.txt", LINES)
         write("elsewhere/x.txt", LINES)
