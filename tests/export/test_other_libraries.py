@@ -60,19 +60,30 @@ class StandInForEmbeddingFunction:
     """A stand-in for `chromadb.EmbeddingFunction`."""
 
 
+class StandInForHasher:
+    """A stand-in for `datasets.fingerprint.Hasher`."""
+
+    hash = staticmethod(repr)
+
+
 STAND_INS = {
     "langchain_core.embeddings": {"Embeddings": StandInForEmbeddings},
     "llama_index.core.embeddings": {"BaseEmbedding": StandInForBaseEmbedding},
     "bertopic.backend": {"BaseEmbedder": StandInForBaseEmbedder},
     "chromadb": {"EmbeddingFunction": StandInForEmbeddingFunction},
+    "datasets.fingerprint": {"Hasher": StandInForHasher},
 }
 
 
 class StandInForDataset:
     """A stand-in for `datasets.Dataset`: `map` with batches of two rows."""
 
-    def map(self, function: Any, batched: bool, batch_size: int) -> np.ndarray:
-        assert batched and batch_size
+    _fingerprint = "of the rows"
+
+    def map(
+        self, function: Any, batched: bool, batch_size: int, new_fingerprint: str
+    ) -> np.ndarray:
+        assert batched and batch_size and new_fingerprint
         pairs = [TEXTS[start : start + 2] for start in range(0, len(TEXTS), 2)]
         return np.concatenate([function({"text": pair})["embedding"] for pair in pairs])
 
