@@ -14,7 +14,12 @@ from allennlp.training import TrainerCallback
 from declutr.bridge.evaluation import whole_validation
 from declutr.models.consistency import ConsistencyModel
 from declutr.modules.heads import MomentumEncoder
-from declutr.system.distributed import of_all_processes, process_rank, world_size
+from declutr.system.distributed import (
+    groups_of_processes,
+    of_all_processes,
+    process_rank,
+    world_size,
+)
 from declutr.task_models.glue.metrics import ClassMetrics
 from tests.distributed_steps import several
 from tests.resumed_runs import TinyModel, make_trainer
@@ -118,6 +123,12 @@ def accumulated(folder: str, kind: str) -> list[list[tuple[int, float, list[floa
     ]
 
 
+def all_in_one() -> list[list[int]]:
+    """The batches of the one step of an epoch, where AllenNLP's trainer gets null for its size."""
+    batches = [[*range(3 - process_rank())]]
+    return list(groups_of_processes(batches, None, torch.device("cpu"), lambda: False))
+
+
 def by_numbers_of_batches(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
     """The steps of a run whose schedule each process builds for its own number of batches."""
     batches, schedule = (5, 3), {"learning_rate_scheduler": {"type": "linear_decay"}}
@@ -184,6 +195,7 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
             "sharded": [sharded(folder, kind) for kind in kinds],
             "rates": {kind: by_numbers_of_batches(folder, kind) for kind in kinds},
             "numbers": numbers_of_steps(),
+            "all_in_one": all_in_one(),
             "accumulated": {kind: accumulated(folder, kind) for kind in kinds},
             "empty": [without_validation(), *(without_batches(folder, kind) for kind in kinds)],
             "steps": several(cases),

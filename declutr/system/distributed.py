@@ -208,7 +208,10 @@ def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> No
 
 
 def groups_of_processes(
-    groups: Iterable[list[Any]], size: int, device: torch.device, passed_over: Callable[[], bool]
+    groups: Iterable[list[Any]],
+    size: int | None,
+    device: torch.device,
+    passed_over: Callable[[], bool],
 ) -> Iterator[list[Any]]:
     """Yield the batches of each step, as many in every process as in the one with the fewest.
 
@@ -219,12 +222,12 @@ def groups_of_processes(
     # Parameters
 
     groups : the batches of this process in lists of `size`, of which the last may be shorter.
-    size : the number of batches of a step.
+    size : the number of batches of a step; `None` if it has all batches of an epoch.
     device : the device on which processes exchange numbers.
     passed_over : whether the next step is one that a resumed run does not take again. All processes
         have these, and need not ask each other.
     """
-    fewest = torch.tensor(size, device=device)
+    fewest = torch.tensor(size or 0, device=device)
     for group in groups:
         if not passed_over():
             fewest.fill_(len(group))
@@ -234,7 +237,7 @@ def groups_of_processes(
                 group = group[: int(fewest)]
         if group:
             yield group
-        if fewest < size:
+        if size is None or fewest < size:
             return
     dist.all_reduce(fewest.zero_(), dist.ReduceOp.MIN)  # answers processes with batches left
 

@@ -90,6 +90,7 @@ def test_each_process_counts_as_much_where_one_has_fewer_batches_for_a_step(
         of_three, *uneven, of_two, more, fewer = process["accumulated"][kind]
         assert len(of_three) == 2 and uneven == [of_three, of_three]
         assert len(of_two) == 1 and more == fewer == of_two
+        assert process["all_in_one"] == [[0, 1]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
