@@ -4,10 +4,12 @@ import importlib
 import inspect
 import logging
 import re
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import DISTRIBUTED, replaces
+from declutr.bridge.resumption import was_taken
 
 logger = logging.getLogger(__name__)
 
@@ -100,13 +102,8 @@ def batches_of_processes(module: ModuleType) -> bool:
         plain = util.lazy_groups_of
         shared = importlib.import_module(DISTRIBUTED).groups_of_processes
 
-        def passed_over() -> bool:
-            done = self._epochs_completed, self._batches_in_epoch_completed
-            begin = self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
-            return done < begin
-
         util.lazy_groups_of = lambda batches, size: shared(
-            plain(batches, size), size, self.cuda_device, passed_over
+            plain(batches, size), size, self.cuda_device, partial(was_taken, self)
         )
         try:
             return original(self, epoch)

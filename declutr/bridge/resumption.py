@@ -141,6 +141,20 @@ def has_resumed(trainer: Any) -> bool:
     return any(completed)
 
 
+def was_taken(trainer: Any, before: int = 0) -> bool:
+    """Return whether the next step of a trainer precedes the checkpoint that it resumes from.
+
+    # Parameters
+
+    before : of so many steps before the next one, the first is asked about instead.
+    """
+    next_step = trainer._epochs_completed, trainer._batches_in_epoch_completed - before
+    return next_step < (
+        trainer._start_after_epochs_completed,
+        trainer._start_after_batches_in_epoch_completed,
+    )
+
+
 def checks_at_the_start(module: ModuleType) -> bool:
     """Let "confidence_checks" watch the first step of a run only, and nothing of a resumed one.
 

@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
+from declutr.bridge.resumption import has_resumed
 from declutr.evaluation.task import PROTOCOLS
 from declutr.models.declutr import DeCLUTR
 from declutr.objectives.numerics import one_of
@@ -141,7 +142,7 @@ class EvaluateEmbeddings(TrainerCallback):
             tracker, lambda: self._at_end_of_epoch(trainer), self.selects
         )
         epoch = trainer._start_after_epochs_completed
-        resumed = bool(epoch or trainer._start_after_batches_in_epoch_completed)
+        resumed = has_resumed(trainer)
         # Scores have a slash in their names, metrics of the model do not.
         tracked = [name for _, name in tracker.tracked_metrics if "/" in name]
         needed = tracked + self._selecting

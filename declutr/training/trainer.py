@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import partial
 from typing import Any, Optional
 
 import torch
@@ -11,6 +12,7 @@ from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 from allennlp.training.util import description_from_metrics, get_metrics
 
+from declutr.bridge.resumption import was_taken
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.metrics import READ_EVERY
 from declutr.system.distributed import groups_of_processes, of_all_processes, wait_for_all
@@ -96,10 +98,10 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         size = self._num_gradient_accumulation_steps
         groups = util.lazy_groups_of(iter(self.data_loader), size)
         if self._distributed and not self._equal_batches:
-            groups = groups_of_processes(groups, size, self.cuda_device, self._was_done)
+            groups = groups_of_processes(groups, size, self.cuda_device, partial(was_taken, self))
         progress = Tqdm.tqdm(groups, total=self._num_groups()) if self._primary else groups
         for group in progress:
-            if self._was_done():
+            if was_taken(self):
                 self._batches_in_epoch_completed += 1
                 self._total_batches_completed += 1
             else:
@@ -130,20 +132,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         except TypeError:
             return math.inf
 
-    def _was_done(self, before: int = 0) -> bool:
-        """Return whether the next step precedes the checkpoint that the run resumes from.
-
-        # Parameters
-
-        before : of so many steps before the next one, the first is asked about instead.
-        """
-        step = self._batches_in_epoch_completed - before
-        epoch, resumed_in = self._epochs_completed, self._start_after_epochs_completed
-        after = self._start_after_batches_in_epoch_completed
-        return epoch < resumed_in or (epoch == resumed_in and step < after)
-
     def _epoch_metrics(self) -> dict[str, float]:
-        if self._was_done(before=1):
+        if was_taken(self, before=1):
             return {}
         self.require_finite()
         loss, penalty = self.losses.read()
