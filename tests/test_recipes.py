@@ -462,6 +462,16 @@ def test_gradients_are_clipped_as_in_public_codes(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["reclaim", "reclaim_task_alone", "bert_large", "eda_classifier"])
+def test_tasks_of_glue_are_fine_tuned_as_by_the_public_code(name: str) -> None:
+    """By the defaults of run_glue.py of transformers 2.5.1, as in RECLAIM's section 5.1."""
+    config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
+    trainer = config["trainer"]
+    assert described(trainer) == documented()["simcse"]
+    settings = trainer["optimizer"]["lr"], trainer["num_epochs"], trainer["grad_norm"]
+    assert (config["data_loader"]["batch_size"], *settings) == (32, 2e-5, 3, 1)
+
+
 def described(trainer: dict[str, Any]) -> list[str]:
     """A row of the table for the trainer of a recipe."""
     optimizer = trainer["optimizer"]

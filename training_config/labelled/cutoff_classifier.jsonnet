@@ -10,6 +10,10 @@
     batch_size:: 8,
     num_epochs:: 10,
     learning_rate:: 5e-6,
+    optimizer:: (import "../optimizers.libsonnet").sentence_bert {
+        optimizer+: { betas: [0.9, 0.98], correct_bias: true, weight_decay: 0.1 },
+        learning_rate_scheduler+: { warmup_share: 0.06 },
+    },
     local settings = self,
 
     task_model+:: { text_field_embedder+: { type: "mlm" } },  // whose input can be cut
@@ -20,9 +24,5 @@
         view_weight: 1.0,  // alpha
         divergence_weight: 1.0,  // beta
     },
-    trainer+: {
-        optimizer+: { betas: [0.9, 0.98], eps: 1e-6, weight_decay: 0.1 },
-        grad_norm: null,
-        learning_rate_scheduler: { type: "linear_decay", warmup_share: 0.06 },
-    },
+    trainer+: { grad_norm: null },
 }

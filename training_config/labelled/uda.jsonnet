@@ -31,5 +31,4 @@
         divergence_weight: 1.0,  // lambda
         annealing: "linear",
     },
-    trainer+: { optimizer+: { correct_bias: false } },
 }

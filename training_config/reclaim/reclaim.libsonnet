@@ -32,6 +32,9 @@ local not_of_tasks = [
     batch_size:: 32,
     num_epochs:: 3,
     learning_rate:: 2e-5,
+    // Section 5.1: "the default setup" of transformers, whose fine-tuning code for GLUE has no decay and
+    // no warm-up. Batch, rate and epochs are those of appendix C.
+    optimizer:: (import "../optimizers.libsonnet").trainer,
     local settings = self,
     local of_spans = super.dataset_reader,
 
@@ -61,9 +64,5 @@ local not_of_tasks = [
 
     data_loader: { batch_size: settings.batch_size, shuffle: true },
     validation_data_loader: self.data_loader { shuffle: false },
-    trainer+: {
-        // The paper says no more than the learning rate. With bias correction, as few steps need it.
-        optimizer+: { correct_bias: true, weight_decay: 0.01 },
-        validation_metric: glue.metric_of(settings.task),
-    },
+    trainer+: { validation_metric: glue.metric_of(settings.task) },
 }
