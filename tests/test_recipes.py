@@ -472,6 +472,19 @@ def test_tasks_of_glue_are_fine_tuned_as_by_the_public_code(name: str) -> None:
     assert (config["data_loader"]["batch_size"], *settings) == (32, 2e-5, 3, 1)
 
 
+def test_contrastive_tension_in_batch_trains_as_sentence_transformers_does() -> None:
+    """As train_ct-improved_from_file.py of release 2.0.0 calls `fit`."""
+    name = "contrastive_tension_in_batch"
+    config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
+    assert (config["data_loader"]["batch_size"], config["dataset_reader"]["max_length"]) == (128, 75)
+    warmed = "linear to 0, warm-up over 0.1 of the steps"
+    row = ["AdamW", "0.9, 0.999", "1e-06", "yes", "0.01", warmed]
+    assert described(config["trainer"]) == documented()[name] == row
+    assert config["trainer"]["optimizer"]["lr"] == 5e-5
+    loss = config["model"]["loss"]
+    assert loss["symmetric"] and loss["learn_temperature"] and loss["temperature"] == 1 / 20
+
+
 def described(trainer: dict[str, Any]) -> list[str]:
     """A row of the table for the trainer of a recipe."""
     optimizer = trainer["optimizer"]
