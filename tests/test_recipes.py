@@ -476,7 +476,8 @@ def test_contrastive_tension_in_batch_trains_as_sentence_transformers_does() -> 
     """As train_ct-improved_from_file.py of release 2.0.0 calls `fit`."""
     name = "contrastive_tension_in_batch"
     config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
-    assert (config["data_loader"]["batch_size"], config["dataset_reader"]["max_length"]) == (128, 75)
+    assert config["data_loader"]["batch_size"] == 128
+    assert config["dataset_reader"]["max_length"] == 75
     warmed = "linear to 0, warm-up over 0.1 of the steps"
     row = ["AdamW", "0.9, 0.999", "1e-06", "yes", "0.01", warmed]
     assert described(config["trainer"]) == documented()[name] == row

@@ -16,8 +16,11 @@ from declutr.objectives.objective import LibraryObjective, MetricLearningObjecti
 class CrossBatchMemory(MetricLearningObjective):
     """An objective that wraps another one and adds negatives from earlier batches.
 
-    The method is the cross-batch memory of Wang et al. (2020). The memory, its position and the
-    labels are saved in checkpoints, so that a resumed run continues with the same memory.
+    The method is the cross-batch memory of Wang et al. (2020), as pytorch-metric-learning has it:
+    one loss of the batch against the memory, which the batch itself is put into first, from the
+    first step on. The paper's public code begins after 1,000 steps or more, and adds that loss to
+    the one within the batch. The memory, its position and the labels are saved in checkpoints, so
+    that a resumed run continues with the same memory.
 
     # Parameters
 

@@ -139,10 +139,11 @@ class SwappedPrediction(Objective):
     """The SwAV loss with learnt prototypes and, optionally, a queue of earlier rows of each view.
 
     The function is `multi_crop_swav_loss`. A queue is only used once it is full, as in the public
-    code. Prototypes and queues are saved in checkpoints. `renormalise` and `frozen_steps` work
-    through `follow_optimizer`, which the model calls. The gradient of frozen prototypes is zero, so
-    that processes can exchange it and clipping does not count it. It is removed before the update,
-    as in the public code: the optimizer neither decays them nor keeps moments of them.
+    code, which begins to fill it in epoch 15. Prototypes and queues are saved in checkpoints.
+    `renormalise` and `frozen_steps` work through `follow_optimizer`, which the model calls. The
+    gradient of frozen prototypes is zero, so that processes can exchange it and clipping does not
+    count it. It is removed before the update, as in the public code: the optimizer neither decays
+    them nor keeps moments of them.
 
     # Parameters
 
