@@ -52,8 +52,8 @@ def cut_tokens(
     """Draw the tokens of each text to cut, for token cutoff.
 
     Of a text of `L` tokens, `floor(rate * L)` are cut, but at least one if three or more may be
-    cut, and never all that may be cut. (The published code draws with replacement, and does not cut
-    short texts.)
+    cut, and never all that may be cut. (The published code draws with replacement, does not cut
+    short texts, and cuts special tokens as well.)
 
     # Parameters
 

@@ -3,6 +3,8 @@
 // CERT (Fang et al., 2020): MoCo between two augmentations of a text, back-translations in the paper.
 // train_data_path: JSON lines (or TSV, CSV with a header) with "text" and "augmented", made beforehand.
 // For a function of your own in place of such a file, see the reader "augmented".
+// The queue and the width of keys are those of `moco` here; CERT's public code has 128 numbers a key, a
+// queue of as many keys as it has texts, and the pooler of BERT-large before the projector.
 // Optimizer: CERT's public code, MOCO.py, and so are batch, length, rate and epochs; it clips no
 // gradients. The rate follows a cosine over all epochs: change their number here (num_epochs::), or
 // with -o the scheduler's t_initial as well.

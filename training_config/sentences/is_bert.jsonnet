@@ -1,7 +1,8 @@
 // I have: sentences, one a line
 // I want: sentences that find their own n-grams (IS-BERT)
 // IS-BERT (Zhang et al., 2020): a sentence, the mean of convolutions over its tokens, is to tell
-// its own n-grams from those of other sentences.
+// its own n-grams from those of other sentences. With ReLU after the convolutions, as the paper prints
+// them; its public code has none ("relu": false of the pooler).
 // Optimizer: IS-BERT's public code, `fit` as its examples call it, and so the rate.
 (import "sentences.libsonnet") + (import "../unused.libsonnet")(["temperature"]) {
     batch_size:: 32,
