@@ -74,9 +74,11 @@ class Draws:
 class OurRun:
     """A run of a recipe in float64, step by step: its batches, losses and weights."""
 
-    def __init__(self, name: str, data: RecipeData, folder: Path, draws: Draws) -> None:
+    def __init__(
+        self, name: str, data: RecipeData, folder: Path, draws: Draws, rows: int = 40
+    ) -> None:
         config = data.small(recipe_path(name), num_epochs=2)
-        config["dataset_reader"]["max_instances"] = 40
+        config["dataset_reader"]["max_instances"] = rows
         # A transformer of its own kind alone, as the loops have it.
         embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
         embedder |= {"unpadding": "none", "transformer_kwargs": {"attn_implementation": "eager"}}
@@ -109,24 +111,24 @@ class AdamW:
     """transformers' AdamW of then: decay after the step, `eps` beside the uncorrected root."""
 
     def __init__(self, groups: list[dict[str, Any]], eps: float, correct_bias: bool) -> None:
-        self.groups, self.eps, self.correct_bias, self.steps = groups, eps, correct_bias, 0
-        self.moments: dict[Tensor, tuple[Tensor, Tensor]] = {}
+        self.groups, self.eps, self.correct_bias = groups, eps, correct_bias
+        self.moments: dict[Tensor, tuple[Tensor, Tensor, int]] = {}
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        self.steps += 1
-        size = rate
-        if self.correct_bias:
-            size = rate * math.sqrt(1 - 0.999**self.steps) / (1 - 0.9**self.steps)
         for group in self.groups:
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 zeros = torch.zeros_like(p)
-                mean, square = self.moments.get(p, (zeros, zeros))
+                mean, square, steps = self.moments.get(p, (zeros, zeros, 0))
                 mean = 0.9 * mean + 0.1 * p.grad
                 square = 0.999 * square + 0.001 * p.grad**2
-                self.moments[p] = mean, square
+                steps += 1  # of this parameter: one without a gradient does not count
+                self.moments[p] = mean, square, steps
+                size = rate
+                if self.correct_bias:
+                    size = rate * math.sqrt(1 - 0.999**steps) / (1 - 0.9**steps)
                 p -= size * mean / (square.sqrt() + self.eps)
                 p -= rate * group["decay"] * p
 
