@@ -10,6 +10,7 @@ there the optimizer is the recipe's.
 
 import copy
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -84,11 +85,36 @@ def follow(targets: Iterable[nn.Module], sources: Iterable[nn.Module], momentum:
             theirs.copy_(momentum * theirs + (1 - momentum) * own)
 
 
-def by_the_trainer(modules: nn.ModuleDict, loss_of: Callable[[int], Tensor]) -> list[float]:
+def by_the_trainer(
+    modules: nn.ModuleDict, loss_of: Callable[[int], Tensor], rate: float = 3e-5
+) -> list[float]:
     """Twenty steps by the defaults of transformers' `Trainer`, as recipes of image codes take."""
     groups = [{"params": list(modules.parameters()), "decay": 0.0}]
-    rates = [3e-5 * (STEPS - step) / STEPS for step in range(STEPS)]
+    rates = [rate * (STEPS - step) / STEPS for step in range(STEPS)]
     return trained(modules, loss_of, groups, rates.__getitem__, eps=1e-8, correct_bias=True)
+
+
+def test_fine_tuning(environment: pytest.MonkeyPatch, data: RecipeData, tmp_path: Path) -> None:
+    """RECLAIM's baseline is transformers' own classifier, as its run_glue.py trains it."""
+    draws = with_draws(environment, texts=None)
+    ours = OurRun("reclaim_task_alone", data, tmp_path, draws)
+    kind = transformers.AutoModelForSequenceClassification
+    name = os.environ["TRANSFORMER_MODEL"]
+    model = kind.from_pretrained(name, attn_implementation="eager").double().train()
+    head = model.classifier
+    modules = nn.ModuleDict({"encoder": model.roberta, "dense": head.dense, "last": head.out_proj})
+    prefixes = {"encoder": OWN, "dense": "_seq2vec_encoder._dense."}
+    prefixes["last"] = "_classification_layer."
+    for part, prefix in prefixes.items():
+        modules[part].load_state_dict(ours.weights(prefix, start=True))
+
+    def loss_of(step: int) -> Tensor:
+        draws.begin(step)
+        batch = ours.batches[step]
+        ids, mask = (batch["tokens"]["tokens"][key] for key in ("token_ids", "mask"))
+        return model(input_ids=ids, attention_mask=mask.long(), labels=batch["label"]).loss
+
+    assert_same_run(ours, by_the_trainer(modules, loss_of, 2e-5), modules, prefixes)
 
 
 def test_moco(environment: pytest.MonkeyPatch, data: RecipeData, tmp_path: Path) -> None:
