@@ -133,7 +133,7 @@ class EasyDataAugmentation(Augmentation):
     # Parameters
 
     replacement, insertion, swap, deletion : alpha of each edit, in [0, 1); 0 leaves it out. The
-        paper recommends 0.05 for up to 2,000 training texts, and 0.1 for more (table 3).
+        public code has 0.1 for each by default.
     synonyms : a file of lines `word<TAB>synonym synonym ...`; `None` for WordNet, through nltk. It
         is read when the first text needs a synonym.
     stop_words : words that are not replaced and whose synonyms are not inserted; English ones by
