@@ -130,10 +130,10 @@ class InstanceDiscrimination(Objective):
     `instance_loss`, or `instance_nce_loss` with `noise`, plus `proximal * proximal_loss`, with the
     bank as it was before the step. After that, in training only, the slots of the batch are
     updated: `v <- normalise(m v + (1 - m) f)`. If an id is repeated, its last row counts. The bank
-    starts with random unit vectors, as in the public code, so that the first epoch draws every
-    instance in a direction of its own. Checkpoints contain the bank, Z and the number of steps. The
-    noise depends on the seed and the number of training steps, so that it is the same after a
-    resume and in every process.
+    starts with random unit vectors (those of the public code have about that length), so that the
+    first epoch draws every instance in a direction of its own. Checkpoints contain the bank, Z and
+    the number of steps. The noise depends on the seed and the number of training steps, so that it
+    is the same after a resume and in every process.
 
     # Parameters
 
