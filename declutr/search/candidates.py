@@ -14,6 +14,7 @@ from declutr.corpus import normalize_whitespace
 from declutr.search.building import normalized
 from declutr.search.index_files import SearchError
 from declutr.search.index_prompts import encoder_of_lines
+from declutr.search.searcher import ExactNumpy
 
 if TYPE_CHECKING:
     from declutr.search.index import SearchIndex
@@ -158,7 +159,13 @@ class IndexCandidates:
         if positives is not None:
             own = (queries * _unit(self._encode_lines(list(positives)))).sum(axis=1)
         most = min(count, len(index.rows))
-        nearest = zip(*index.searcher.nearest(queries, most), own.tolist(), strict=True)
+        numbers, scores = index.searcher.nearest(queries, most)  # (n, most)
+        # A graph may consist of several components, of which a search sees only one.
+        lacking = (numbers < 0).any(axis=1)
+        if lacking.any():
+            exact = ExactNumpy(index.rows).nearest(queries[lacking], most)
+            numbers[lacking], scores[lacking] = exact
+        nearest = zip(numbers, scores, own.tolist(), strict=True)
         found = []
         for rows, cosines, positive in nearest:
             texts: dict[str, float] = {}

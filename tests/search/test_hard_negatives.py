@@ -129,6 +129,26 @@ def test_equal_lines_of_an_index_count_once(tmp_path: Path) -> None:
     assert sorted(mined[0]) == ["w1 w2 w5 w6", "w1 w3 w4"]
 
 
+def test_a_graph_of_several_components_loses_no_candidates(tmp_path: Path) -> None:
+    """Many equal lines part a graph, of which a search then sees only one component."""
+
+    class Lost:
+        approximate = True
+
+        def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+            found = np.full((len(queries), count), -1)
+            found[:, 0] = 3
+            return found, np.where(found < 0, -np.inf, 0.5).astype(np.float32)
+
+    pairs = [TextPair(f"w{n}", f"w{n + 1}") for n in range(20)]
+    build_index(FakeEncoder(), [pair.positive for pair in pairs], tmp_path, backend="numpy")
+    index = SearchIndex(tmp_path, FakeEncoder())
+    expected = list(mine_negatives(pairs, IndexCandidates(index), Choice(5)))
+    index.__dict__["searcher"] = Lost()
+    assert list(mine_negatives(pairs, IndexCandidates(index), Choice(5))) == expected
+    assert [len(negatives) for negatives in expected] == [5] * len(pairs)
+
+
 def test_known_positives_go_both_ways() -> None:
     known = known_positives([TextPair("a", "b"), TextPair("b", "c"), TextPair("a", "d")])
     assert known == {"a": {"a", "b", "d"}, "b": {"b", "c", "a"}}
