@@ -6,6 +6,7 @@ One file holds the text of all lines end to end, another the offset at which eac
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -68,20 +69,23 @@ class StoredLines:
 
     folder : the folder of the two files.
     checksums : the checksums of the two files by name, or nothing to skip verification. Text is
-        verified when it is read.
+        verified when it is read, and again if its file is another one by then.
 
     # Raises
 
-    `SearchError` : if files are missing, do not belong together, or are damaged.
+    `SearchError` : if files are missing, do not belong together, or are damaged; when text is read,
+        also that its file was replaced by one with other lines.
     """
 
     def __init__(self, folder: Path, checksums: Mapping[str, str] | None = None) -> None:
         self._path = folder / TEXT
         self._checked: CheckedFile | None = None
+        self._sums = checksums[TEXT] if checksums else ""
         try:
             if checksums:
                 CheckedFile(folder / OFFSETS, checksums[OFFSETS]).require_all()
-                self._checked = CheckedFile(self._path, checksums[TEXT])
+                self._checked = CheckedFile(self._path, self._sums)
+            self._file = _identity(self._path.stat())
             self._offsets = np.memmap(folder / OFFSETS, dtype=_OFFSET, mode="r")  # (n + 1,)
             fits = int(self._offsets[-1]) == self._path.stat().st_size
         except (OSError, ValueError) as error:
@@ -103,7 +107,7 @@ class StoredLines:
 
     def texts(self, rows: Iterable[int]) -> list[str]:
         """Return the lines of these numbers; the file is opened once for all of them."""
-        with open(self._path, "rb") as text:
+        with self._opened() as text:
             return [self._read(text, row) for row in rows]
 
     def _read(self, text: BinaryIO, row: int) -> str:
@@ -115,7 +119,7 @@ class StoredLines:
         return _decoded(text.read(end - start))
 
     def __iter__(self) -> Iterator[str]:
-        with open(self._path, "rb") as text:
+        with self._opened() as text:
             row = 0
             while row < len(self):
                 start = int(self._offsets[row])
@@ -129,6 +133,23 @@ class StoredLines:
                     yield _decoded(content[begin:end])
                 row = last
 
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """Open the text, and raise `SearchError` if it is no longer that of these lines."""
+        with open(self._path, "rb") as text:
+            found = _identity(os.fstat(text.fileno()))
+            if found != self._file and self._checked is not None:
+                try:
+                    self._checked = CheckedFile(self._path, self._sums)
+                    self._checked.require_all()
+                except DamagedFile as error:
+                    raise SearchError(
+                        f"'{self._path}' was replaced after it was opened, by other lines. Open "
+                        "the index again."
+                    ) from error
+                self._file = found
+            yield text
+
     def _require(self, start: int, end: int) -> None:
         """Raise `SearchError` if the bytes `[start, end)` of the text are damaged."""
         if self._checked is not None:
@@ -140,6 +161,11 @@ class StoredLines:
     def blank(self) -> np.ndarray:
         """Return the numbers of lines that are empty or white space, in ascending order."""
         return np.array([row for row, line in enumerate(self) if not line.strip()], dtype=np.int64)
+
+
+def _identity(about: os.stat_result) -> tuple[int, int, int]:
+    """Return what tells a file from another one that has taken its name."""
+    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _decoded(content: bytes) -> str:

@@ -188,6 +188,23 @@ def test_too_few_hits_lead_to_an_exact_search(tmp_path: Path) -> None:
     assert [hit.row for hit in index.search("w1", 1)] == [3]
 
 
+@pytest.mark.parametrize("searched", [True, False])
+def test_an_open_index_that_is_built_anew_is_told(tmp_path: Path, searched: bool) -> None:
+    """Its offsets, which are mapped, would cut other lines out of the new text."""
+    index = built(tmp_path, "numpy")
+    if searched:
+        assert index.search("w1", 1)
+    built(tmp_path, "numpy")  # nothing is to be done, and the open index is as good as before
+    assert index.search("w1", 1)
+    built(tmp_path, "numpy", [f"{line} more" for line in LINES], overwrite=True)
+    with pytest.raises((SearchError, EmbeddingFolderError), match=r"Open .* again"):
+        index.search("w1", 1)
+    with pytest.raises(SearchError, match="was replaced after it was opened"):
+        index.lines[0]
+    with pytest.raises(SearchError, match="was replaced after it was opened"):
+        next(iter(index.lines))
+
+
 class FewRows:
     """A substitute for stored embeddings."""
 

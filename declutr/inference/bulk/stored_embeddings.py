@@ -50,11 +50,13 @@ class StoredEmbeddings:
     # Raises
 
     `EmbeddingFolderError` : there are no embeddings, the run is not finished, or a shard is missing
-        or has another size; when a shard is read, that it is damaged.
+        or has another size; when a shard is read, that it is damaged, or that another run has
+        written the folder anew since it was opened.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self._version = self._version_now()
         manifest = Manifest.load(self.folder)
         if manifest is None:
             raise EmbeddingFolderError(
@@ -177,6 +179,7 @@ class StoredEmbeddings:
 
     @_told()
     def _read(self, number: int) -> np.ndarray:
+        self._require_same_run()
         shard = self._shards[number]
         path = self.folder / shard.file
         format = self.manifest.settings["format"]
@@ -194,3 +197,22 @@ class StoredEmbeddings:
                 f"'{path}' holds an array {vectors.shape}, expected {(shard.rows, self.dimension)}."
             )
         return vectors
+
+    def _version_now(self) -> tuple[int, int] | None:
+        try:
+            about = (self.folder / MANIFEST).stat()
+        except FileNotFoundError:
+            return None
+        return about.st_ino, about.st_mtime_ns
+
+    def _require_same_run(self) -> None:
+        """Raise if another run has written the folder anew: shards have the same names then."""
+        if (version := self._version_now()) == self._version:
+            return
+        there = Manifest.load(self.folder)
+        ours = self.manifest
+        if there is None or (there.settings, there.shards) != (ours.settings, ours.shards):
+            raise EmbeddingFolderError(
+                f"'{self.folder}' was written anew, or is gone, since it was opened. Open it again."
+            )
+        self._version = version

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
+from declutr.inference.bulk import (
+    FORMATS,
+    EmbeddingFolderError,
+    StoredEmbeddings,
+    embed_rows,
+    stored_embeddings,
+)
 from declutr.system import files
 from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding, without_checksums
 
@@ -127,6 +133,21 @@ class TestMemory:
         stored = self.stored(tmp_path, format, 8)
         assert len(stored[:]) == 8
         assert stored._shard.cache_info().currsize == 2
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_embeddings_that_are_written_anew_are_told(tmp_path, format, monkeypatch):
+    """Shards that are opened later would be those of another model."""
+    monkeypatch.setattr(stored_embeddings, "_MAPPED_OPEN", 2)
+    stored = StoredEmbeddings(embedded(tmp_path, format=format))
+    assert (stored[:] == ALL).all()
+    embedded(tmp_path, format=format)  # which changes nothing
+    assert (stored[:] == ALL).all()
+    embedded(tmp_path, lambda texts: -Encoder()(texts), format=format, overwrite=True)
+    with pytest.raises(EmbeddingFolderError, match=r"was written anew.* Open it again"):
+        stored[:]
+    embedded(tmp_path, format=format, overwrite=True)
+    assert (stored[:] == ALL).all()
 
 
 class TestRefused:
