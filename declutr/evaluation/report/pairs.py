@@ -122,7 +122,7 @@ def pairs(comparison: Comparison, definitions: Sequence[Definition] = TESTED) ->
     """Test every pair of contestants on every task's main score and on every average.
 
     Pairs that lack a score, or were scored on other test items, are left out, and so are the groups
-    `UNTESTED`.
+    `UNTESTED` and averages that have a task of theirs.
 
     # Parameters
 
@@ -138,10 +138,13 @@ def pairs(comparison: Comparison, definitions: Sequence[Definition] = TESTED) ->
         if group not in UNTESTED
         for task in names
     ]
+    groups = comparison.groups()
+    untested = {task for group in UNTESTED for task in groups.get(group, ())}
     members = [
         definition
         for definition in definitions
-        if sum(_has(comparison, group, definition) for group in several.values()) > 1
+        if untested.isdisjoint(definition.members)
+        and sum(_has(comparison, group, definition) for group in several.values()) > 1
     ]
     names: dict[str, dict[str, None]] = {}  # what to draw together
     for definition in (*tasks, *members):

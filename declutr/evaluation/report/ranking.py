@@ -44,19 +44,27 @@ def definition_of(comparison: Comparison, by: str) -> Definition:
 
     # Raises
 
-    `UnknownRanking` : there is no such thing, or no task that all encoders have.
+    `UnknownRanking` : there is no such thing, or no task that all encoders have, or it is geometry,
+        of which more is not better.
     """
     averages = {definition.name.casefold(): definition for definition in DEFINITIONS}
     if by.casefold() in averages:
         return averages[by.casefold()]
     task, _, score = by.partition("/")
+    geometry = comparison.groups().get("geometry", [])
+    if task in geometry:
+        raise UnknownRanking(
+            f"Encoders have no order by {task}: of alignment and uniformity less is better, and of "
+            "its other scores neither less nor more. Expected another task, or an average."
+        )
     if by and task in comparison.shown():
         if score and score not in comparison.score_names(task):
             names = ", ".join(comparison.score_names(task))
             raise UnknownRanking(f"{task} has no score {score!r}, expected one of {names}.")
         return Definition(by, ({task: score or comparison.main_name(task)},))
     if by:
-        own, printed = comparison.shown(), [definition.name for definition in DEFINITIONS]
+        own = [task for task in comparison.shown() if task not in geometry]
+        printed = [definition.name for definition in DEFINITIONS]
         lower = {name.casefold(): name for name in (*own, *printed)}
         near = get_close_matches(by.casefold(), lower, 1)
         hint = f" Did you mean {lower[near[0]]!r}?" if near else ""
@@ -70,10 +78,9 @@ def definition_of(comparison: Comparison, by: str) -> Definition:
             return definition
     tasks = [
         task
-        for group, names in comparison.groups().items()
-        if group != "geometry"
-        for task in names
-        if all(math.isfinite(comparison.value(e, task)) for e in comparison.encoders)
+        for task in comparison.shown()
+        if task not in geometry
+        and all(math.isfinite(comparison.value(e, task)) for e in comparison.encoders)
     ]
     if not tasks:
         raise UnknownRanking("There is no task that all encoders have; --by TASK names one.")

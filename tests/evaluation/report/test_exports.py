@@ -176,6 +176,36 @@ def test_what_to_order_by(whole) -> None:
         definition_of(Comparison(["a"], [], {}), "")
 
 
+def with_another_task(group: str, statistic: str) -> Comparison:
+    """Return two encoders on STS12 and on a task of another group."""
+    records, rng = {}, np.random.default_rng(0)
+    for encoder, noise in (("a", 5), ("b", 6)):
+        score = Score("level", statistic, {"value": rng.random(10)})
+        other = record(TaskResult("other", group, "level", [score]), {}, resamples=20)
+        records[encoder] = {"STS12": results(noise)["STS12"], "other": other}
+    return Comparison(["a", "b"], ["STS12", "other"], records, {}, resamples=50)
+
+
+def test_encoders_are_not_ordered_by_geometry() -> None:
+    """Of uniformity less is better, so that the worst encoder would come first."""
+    c = with_another_task("geometry", "log_mean")
+    for by in ("other", "other/level"):
+        with pytest.raises(UnknownRanking, match=r"no order by other: of alignment and uniformity"):
+            definition_of(c, by)
+    with pytest.raises(UnknownRanking, match=r"Expected a task \(STS12\)"):
+        definition_of(c, "nothing")
+    assert definition_of(c, "").members == {"STS12": "all Spearman"}
+
+
+@pytest.mark.parametrize("by", ["", "other", "other/level"])
+def test_clustering_is_not_tested_in_a_leaderboard_either(by: str) -> None:
+    """Its items are draws of the same texts, which say nothing of others."""
+    c = with_another_task("clustering", "mean")
+    ranked = Report(c, {"a": [], "b": []}, ABOUT, rank_by=definition_of(c, by))
+    assert [one.entry.value > 0 for one in ranked.ranking.rows] == [True, True]
+    assert not ranked.pairs.averages and {test.what for test in ranked.pairs.tasks} == {"STS12"}
+
+
 def test_the_page_is_one_file_in_which_nothing_of_a_name_runs(tmp_path) -> None:
     file = tmp_path / "plots" / "tasks.png"
     file.parent.mkdir()
