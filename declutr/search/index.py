@@ -138,8 +138,7 @@ class SearchIndex:
             )
         if not query.strip():
             raise SearchError("Got an empty query, expected some text.")
-        if k < 1:
-            raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
+        _check_count(k)
         texts = [self._named_files.texts(query)]
         vector = np.asarray(self.encode_queries(texts))[0]
         if not vector.any():
@@ -159,15 +158,18 @@ class SearchIndex:
 
         # Raises
 
-        `SearchError` : if the vector has another shape, or is not finite.
+        `SearchError` : if the vector has another shape, or is not finite, or k is below 1.
         """
-        vector = np.asarray(vector, dtype=np.float32)
+        _check_count(k)
+        vector = np.asarray(vector, dtype=np.float64)
         if vector.shape != (self.rows.dimension,):
             raise SearchError(
                 f"Expected a vector of shape ({self.rows.dimension},), got {vector.shape}."
             )
         if not np.isfinite(vector).all():
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
+        # Squares of very large or small numbers would be infinite or 0. Powers of 2 round nothing.
+        vector = np.ldexp(vector, -np.frexp(np.abs(vector).max())[1]).astype(np.float32)
         vector = normalized(vector[None])[0]
         found, cosines = ranked(self.searcher, self.rows, vector, k)
         # A graph may consist of several components, of which a search sees only one.
@@ -251,3 +253,8 @@ class SearchIndex:
                 f"The model of the index '{self.folder}' is not where it was. {error} Say where it "
                 "is now with --model (model=...)."
             ) from error
+
+
+def _check_count(k: int) -> None:
+    if k < 1:
+        raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")

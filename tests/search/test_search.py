@@ -336,12 +336,15 @@ class TestQueries:
         assert index.nearest(vector / np.linalg.norm(vector), 5) == index.search("w1 w2", 5)
         with pytest.raises(SearchError, match=r"of shape \(16,\), got \(3,\)"):
             index.nearest(np.zeros(3))
+        for k in (0, -3):
+            with pytest.raises(SearchError, match=f"at least 1 line .* got k = {k}"):
+                index.nearest(vector, k)
 
-    @pytest.mark.parametrize("length", [0.05, 30.0])
+    @pytest.mark.parametrize("length", [0.05, 30.0, 1e-13, 1e-30, 1e25, 1e60])
     def test_an_embedding_of_any_length_has_the_same_cosines(
         self, index: SearchIndex, length: float
     ) -> None:
-        vector = length * FakeEncoder()(["w1 w2"])[0]
+        vector = length * FakeEncoder()(["w1 w2"])[0].astype(np.float64)
         assert as_pairs(index.nearest(vector, 5)) == naive(FakeEncoder(), LINES[:30], "w1 w2", 5)
         assert {hit.score for hit in index.nearest(0 * vector, 5)} == {0}
 
