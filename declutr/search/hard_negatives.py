@@ -9,6 +9,7 @@ and of `mine_hard_negatives` of sentence-transformers.
 """
 
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Choice:
         # Parameters
 
         found : its candidates.
-        known : the anchor and its positives, case-folded: uncased models see no difference.
+        known : the anchor and its positives, as `_folded` makes them.
         number : the number of the pair.
         """
         places = [place for place, text in enumerate(found.texts) if _unknown(text, known)]
@@ -91,7 +92,7 @@ class Choice:
 
 
 def known_positives(pairs: Sequence[TextPair]) -> dict[str, set[str]]:
-    """Return, for each anchor, itself and all texts that a pair says belong to it, case-folded.
+    """Return, for each anchor, itself and all texts that a pair says belong to it, all folded.
 
     These are its positives, and the anchors that it is the positive of.
 
@@ -99,17 +100,25 @@ def known_positives(pairs: Sequence[TextPair]) -> dict[str, set[str]]:
     >>> sorted(known["a"]), sorted(known["c"])
     (['a', 'b', 'c'], ['a', 'c', 'd'])
     """
-    folded = [(pair.anchor.casefold(), pair.positive.casefold()) for pair in pairs]
-    known = {anchor: {anchor} for anchor, _ in folded}
-    for anchor, positive in folded:
+    both = [(_folded(pair.anchor), _folded(pair.positive)) for pair in pairs]
+    known = {anchor: {anchor} for anchor, _ in both}
+    for anchor, positive in both:
         known[anchor].add(positive)
         if positive in known:
             known[positive].add(anchor)
     return known
 
 
+def _folded(text: str) -> str:
+    """Return a text without what people, or uncased models, see no difference in.
+
+    That is upper case, and the forms of Unicode: `é` is one character or two (NFC and NFD).
+    """
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
 def _unknown(text: str, known: set[str]) -> bool:
-    return text.casefold() not in known
+    return _folded(text) not in known
 
 
 def mine_negatives(
@@ -149,7 +158,7 @@ def _block(
     anchors = [pair.anchor for pair in block]
     positives = None if choice.margin is None else [pair.positive for pair in block]
     # Known positives and equal lines take places that ranks do not count.
-    theirs = [known[anchor.casefold()] for anchor in anchors]
+    theirs = [known[_folded(anchor)] for anchor in anchors]
     count = choice.skip + choice.pool + max(map(len, theirs))
     while True:
         found = candidates.find(anchors, positives, count)

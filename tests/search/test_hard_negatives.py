@@ -1,6 +1,7 @@
 """Hard negatives: which candidates are chosen, and that nothing but the settings decides it."""
 
 import random
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,13 @@ def test_known_positives_in_another_case_are_no_negatives(tmp_path: Path) -> Non
     pairs = [TextPair("How to cook rice", "cook rice"), TextPair("HOW TO COOK RICE", "rice")]
     assert list(mine_negatives(pairs, candidates, Choice(pool=1))) == [[], []]
     assert list(mine_negatives(pairs[:1], candidates, Choice(pool=1))) == [["rice"]]
+
+
+def test_known_positives_in_another_form_of_unicode_are_no_negatives(tmp_path: Path) -> None:
+    """An accent is a part of its letter, or a character of its own; both look the same."""
+    lines = [unicodedata.normalize("NFD", "caf\xe9 w1"), "CAF\xc9 w1", "w1 w2"]
+    build_index(FakeEncoder(), lines, tmp_path, backend="numpy")
+    candidates = IndexCandidates(SearchIndex(tmp_path, FakeEncoder()))
+    for positive in (lines[0], unicodedata.normalize("NFC", lines[0])):
+        mined = mine_negatives([TextPair("w1", positive)], candidates, Choice(3))
+        assert list(mined) == [["w1 w2"]]
