@@ -132,6 +132,7 @@ class StoredEmbeddings:
         if rows < 1:
             raise ValueError(f"Expected blocks of at least 1 row, got {rows}.")
         for number, start in enumerate(self._starts[:-1].tolist()):
+            self._require_same_run()
             vectors = self._shard(number)
             for first in range(0, len(vectors), rows):
                 block = vectors[first : first + rows]
@@ -158,6 +159,7 @@ class StoredEmbeddings:
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         """Return the embeddings `(k, d)` of row numbers `(k,)`, opening each shard once."""
+        self._require_same_run()
         found = np.empty((len(numbers), self.dimension), np.float32)
         shards = np.searchsorted(self._starts, numbers, side="right") - 1  # (k,)
         for shard in np.unique(shards).tolist():
@@ -179,7 +181,6 @@ class StoredEmbeddings:
 
     @_told()
     def _read(self, number: int) -> np.ndarray:
-        self._require_same_run()
         shard = self._shards[number]
         path = self.folder / shard.file
         format = self.manifest.settings["format"]
@@ -206,13 +207,13 @@ class StoredEmbeddings:
         return about.st_ino, about.st_mtime_ns
 
     def _require_same_run(self) -> None:
-        """Raise if another run has written the folder anew: shards have the same names then."""
-        if (version := self._version_now()) == self._version:
+        """Raise if the folder was written anew: shards have the same names then."""
+        version = self._version_now()
+        if version in (None, self._version):  # what is mapped stays as it was if files are gone
             return
-        there = Manifest.load(self.folder)
-        ours = self.manifest
+        there, ours = Manifest.load(self.folder), self.manifest
         if there is None or (there.settings, there.shards) != (ours.settings, ours.shards):
             raise EmbeddingFolderError(
-                f"'{self.folder}' was written anew, or is gone, since it was opened. Open it again."
+                f"'{self.folder}' was written anew since it was opened. Open it again."
             )
         self._version = version

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -137,12 +138,17 @@ class TestMemory:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_embeddings_that_are_written_anew_are_told(tmp_path, format, monkeypatch):
-    """Shards that are opened later would be those of another model."""
+    """Shards that are opened later, or copied over these, would be those of another model."""
     monkeypatch.setattr(stored_embeddings, "_MAPPED_OPEN", 2)
     stored = StoredEmbeddings(embedded(tmp_path, format=format))
     assert (stored[:] == ALL).all()
     embedded(tmp_path, format=format)  # which changes nothing
     assert (stored[:] == ALL).all()
+    other = embedded(tmp_path / "other", lambda texts: -Encoder()(texts), format=format)
+    for file in other.iterdir():  # into the same files, which are mapped
+        shutil.copy(file, tmp_path / file.name)
+    with pytest.raises(EmbeddingFolderError, match=r"was written anew.* Open it again"):
+        stored[0]
     embedded(tmp_path, lambda texts: -Encoder()(texts), format=format, overwrite=True)
     with pytest.raises(EmbeddingFolderError, match=r"was written anew.* Open it again"):
         stored[:]
