@@ -16,6 +16,7 @@ TARGET = 0.97
 """The recall that approximate search is tuned to."""
 _ROUNDING = 1e-5
 _MORE = 16  # candidates beyond those that are asked for
+_AT_ONCE = 4096  # candidates whose embeddings are in memory together
 
 
 class SearchableRows:
@@ -163,13 +164,26 @@ def ranked(
         count = min(count, len(rows))
         found, scores = (part[0] for part in searcher.nearest(query[None], count))
         found, scores = found[found >= 0], scores[found >= 0]
-        cosines = (rows[found].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+        cosines = _cosines(rows, found, query)
         order = np.lexsort((found, -cosines))[:k]
         # Up to rounding, a row that is not among the candidates has at most their lowest score.
         complete = count == len(rows) or searcher.approximate
         if complete or scores[-1] + 2 * rounding < cosines[order[-1]]:
             return found[order], cosines[order]
         count *= 4
+
+
+def _cosines(rows: SearchableRows, numbers: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Return the cosines `(k,)` of rows with a query, in float64.
+
+    All rows are candidates if all are equally near, and need not be in memory together.
+    """
+    query = query.astype(np.float64)
+    found = np.empty(len(numbers))
+    for start in range(0, len(numbers), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        found[part] = (rows[numbers[part]].astype(np.float64) * query).sum(axis=1)
+    return found
 
 
 def tune(

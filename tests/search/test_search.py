@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import shutil
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from declutr.inference.bulk import EmbeddingFolderError
 from declutr.search import Hit, SearchError, SearchIndex, build_index, searcher
 from declutr.search.backends import exact_searcher
 from declutr.search.index_files import IndexDescription
-from declutr.search.searcher import SearchableRows, ranked, tune
+from declutr.search.searcher import ExactNumpy, SearchableRows, ranked, tune
 from declutr.system.files import file_checksums
 from tests.search.fakes import FakeEncoder, naive, some_lines
 
@@ -252,6 +253,20 @@ class TestRanking:
         found, cosines = ranked(Coarse(), rows, query, 3)
         assert found.tolist() == [499, 498, 497] and (np.diff(cosines) < 0).all()
         assert asked == [5, 20, 80, 320, 500]
+
+    def test_equally_near_rows_are_not_in_memory_together(self) -> None:
+        """A query of zeros has all rows as candidates, which need not fit into memory."""
+        count, width = 20_000, 256
+        vectors = np.broadcast_to(unit_rows(1, width), (count, width))
+        rows = SearchableRows(FewRows(vectors, 4096), np.array([], dtype=np.int64))
+        tracemalloc.start()
+        try:
+            found, cosines = ranked(ExactNumpy(rows), rows, np.zeros(width, np.float32), 3)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found.tolist() == [0, 1, 2] and not cosines.any()
+        assert most < 8 * count * width  # the bytes of all rows in float64
 
     def test_left_out_rows_are_skipped(self) -> None:
         left_out = np.array([0, 3, 4, 6, 7, 8, 13, 19])
