@@ -24,6 +24,7 @@ from declutr.search.index_files import SearchError
 from declutr.system.worker_processes import default_workers, ordered_map
 
 _BLOCK = 256  # pairs
+_SPARE = 16  # candidates beyond the pool, most often enough for known positives
 
 
 @dataclass(frozen=True)
@@ -157,20 +158,21 @@ def _block(
     block = pairs[first : first + _BLOCK]
     anchors = [pair.anchor for pair in block]
     positives = None if choice.margin is None else [pair.positive for pair in block]
-    # Known positives and equal lines take places that ranks do not count.
     theirs = [known[_folded(anchor)] for anchor in anchors]
-    count = choice.skip + choice.pool + max(map(len, theirs))
-    while True:
-        found = candidates.find(anchors, positives, count)
-        enough = (
-            each.complete
-            or sum(_unknown(text, own) for text in each.texts) >= choice.skip + choice.pool
-            for each, own in zip(found, theirs, strict=True)
-        )
-        if all(enough):
-            break
+    wanted = choice.skip + choice.pool
+    found: dict[int, Found] = {}
+    # Known positives and equal lines take places that ranks do not count. More are looked for where
+    # they lack alone: what approximate search finds follows from their number.
+    lacking, count = list(range(len(block))), wanted + _SPARE
+    while lacking:
+        of_these = None if positives is None else [positives[place] for place in lacking]
+        more = candidates.find([anchors[place] for place in lacking], of_these, count)
+        found.update(zip(lacking, more, strict=True))
+        lacking = [
+            place
+            for place, each in zip(lacking, more, strict=True)
+            if not each.complete
+            and sum(_unknown(text, theirs[place]) for text in each.texts) < wanted
+        ]
         count *= 4
-    return [
-        choice.negatives(each, own, number)
-        for number, (each, own) in enumerate(zip(found, theirs, strict=True), first)
-    ]
+    return [choice.negatives(found[place], own, first + place) for place, own in enumerate(theirs)]

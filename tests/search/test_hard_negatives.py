@@ -150,6 +150,22 @@ def test_a_graph_of_several_components_loses_no_candidates(tmp_path: Path) -> No
     assert [len(negatives) for negatives in expected] == [5] * len(pairs)
 
 
+def test_a_resumed_run_finds_the_same_in_an_approximate_index(tmp_path: Path) -> None:
+    """What inverted lists find follows from how much is looked for: not from other anchors."""
+    pytest.importorskip("faiss")
+    rng = random.Random(0)
+    lines = [" ".join(f"w{rng.randrange(500)}" for _ in range(3)) for _ in range(1500)]
+    pairs = [TextPair(f"w{rng.randrange(500)} w{rng.randrange(500)}", line) for line in lines[:40]]
+    pairs[9] = TextPair("w1 w2 w3", lines[9])  # for which all of the equal lines are not enough
+    build_index(FakeEncoder(), [*lines, *["w1 w2"] * 200], tmp_path, backend="faiss", exact_rows=99)
+    index = SearchIndex(tmp_path, FakeEncoder())
+    index.searcher.effort = 1
+    candidates, choice = IndexCandidates(index), Choice(5, pool=10)
+    whole = list(mine_negatives(pairs, candidates, choice))
+    for start in (1, 10, 39):
+        assert list(mine_negatives(pairs, candidates, choice, start=start)) == whole[start:]
+
+
 def test_known_positives_go_both_ways() -> None:
     known = known_positives([TextPair("a", "b"), TextPair("b", "c"), TextPair("a", "d")])
     assert known == {"a": {"a", "b", "d"}, "b": {"b", "c", "a"}}
