@@ -16,6 +16,7 @@ from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import (
     AttendingAsNow,
+    DroppingAsNow,
     features_zeroed,
     first_position,
     max_positions,
@@ -253,7 +254,7 @@ def _recomputation(
     """Return contexts for computing a layer, and for recomputing it outside those of `forward`."""
     first, again = recomputation_contexts()
     products = quick_products(encoder, next(encoder.parameters()).device)
-    return first, _Both(products, again, AttendingAsNow(encoder))
+    return first, _Both(products, again, AttendingAsNow(encoder), DroppingAsNow())
 
 
 class _Both(ExitStack):

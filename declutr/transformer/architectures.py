@@ -8,6 +8,7 @@ import functools
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -513,13 +514,31 @@ def dropout_rate(module: torch.nn.Module, rate: float) -> Iterator[None]:
     if not 0 <= rate < 1:
         raise ValueError(f"A rate of dropout lies in [0, 1), got {rate}.")
     before = [(part, name, value) for part in module.modules() for name, value in _rates_of(part)]
+    around = _RATE.set((module, rate))
     try:
         for part, name, _ in before:
             setattr(part, name, rate)
         yield
     finally:
+        _RATE.reset(around)
         for part, name, value in before:
             setattr(part, name, value)
+
+
+_RATE: ContextVar[tuple[torch.nn.Module, float] | None] = ContextVar("rate", default=None)
+
+
+class DroppingAsNow(ExitStack):
+    """A context in which layers that are recomputed have the `dropout_rate` of when it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rate = _RATE.get()
+
+    def __enter__(self) -> "DroppingAsNow":
+        if self._rate is not None:
+            self.enter_context(dropout_rate(*self._rate))
+        return super().__enter__()
 
 
 def _rates_of(part: torch.nn.Module) -> Iterator[tuple[str, float]]:

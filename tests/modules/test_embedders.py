@@ -26,7 +26,7 @@ from declutr.modules.embedders import MLMTextFieldEmbedder, PretrainedTransforme
 from declutr.modules.transformer_embedder import recompute_layers
 from declutr.sampling.masking import IGNORE
 from declutr.transformer import training_products as linear_products
-from declutr.transformer.architectures import masked_lm_logits, mend
+from declutr.transformer.architectures import dropout_rate, masked_lm_logits, mend
 from declutr.transformer.pooling import LAYERS
 from tests.families import (
     FAMILIES,
@@ -435,6 +435,24 @@ def test_gradient_checkpointing_changes_no_gradient(
     loss.backward()  # computes layers again a second time
     for plain, recomputed in zip(*gradients, strict=True):
         assert torch.allclose(2 * plain, recomputed, atol=2e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_gradient_checkpointing_drops_as_before_where_views_have_a_rate(
+    bert: str, rate: float
+) -> None:
+    """The rates of SCD's two views are over when the backward pass computes layers again."""
+    ids, mask = batch_of(bert)
+    gradients = []
+    for checkpointing in (False, True):
+        embedder = bare(bert, gradient_checkpointing=checkpointing).train()
+        torch.manual_seed(0)
+        with dropout_rate(embedder, rate):
+            vectors = embedder(ids, mask)
+        vectors.square().sum().backward()
+        gradients.append([parameter.grad for parameter in embedder.parameters()])
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert torch.allclose(plain, recomputed, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
