@@ -119,7 +119,6 @@ class EpochFigures:
         self._losses: LossSums = LossSums() if self._counts else losses
         # The step at which all processes were asked, and the sums and metric states of each.
         self._gathered: tuple[int, list[tuple[list[float], dict[str, Any]]]] | None = None
-        self._partial = False
         if saved is not None:
             self._load(saved)
         self._train_epoch = trainer._train_epoch
@@ -140,19 +139,15 @@ class EpochFigures:
             if "reg_loss" in metrics:
                 for output in outputs:  # in the trainer's order, for the same rounding
                     self._losses.penalty += (output["reg_loss"] / len(steps)).item()
-        self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
 
     def gather(self) -> None:
         """Gather sums and metrics of all processes for a checkpoint, which one process writes.
 
-        All processes must call this after the same step. After a step with fewer batches than usual
-        nothing is gathered, because with AllenNLP's trainer another process may have no data left
-        and not take part.
+        All processes must call this after the same step.
         """
-        if not self._partial:
-            step = self._trainer._total_batches_completed
-            states, _ = metric_states(self._trainer.model) if world_size() > 1 else ({}, [])
-            self._gathered = step, of_all_processes((self._losses.read(), states))
+        step = self._trainer._total_batches_completed
+        states, _ = metric_states(self._trainer.model) if world_size() > 1 else ({}, [])
+        self._gathered = step, of_all_processes((self._losses.read(), states))
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
         """Train an epoch by the trainer's `_train_epoch`, and return metrics of the whole epoch."""

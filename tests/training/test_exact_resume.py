@@ -239,6 +239,25 @@ def test_losses_of_two_processes_go_on_in_one() -> None:
     assert trainer._train_epoch(0) == {"loss": (4.0 + 6.0 + 3.0) / 5}
 
 
+def test_losses_of_all_processes_are_known_after_a_step_with_fewer_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All have as many batches in a step, so that all of them take part in its checkpoint."""
+    monkeypatch.setattr("declutr.training.epoch_figures.world_size", lambda: 2)
+    monkeypatch.setattr("declutr.training.epoch_figures.of_all_processes", lambda own: [own, own])
+    trainer: Any = SimpleNamespace(
+        model=torch.nn.Linear(1, 1),
+        _start_after_epochs_completed=0,
+        _total_batches_completed=1,
+        _num_gradient_accumulation_steps=2,
+        _train_epoch=None,
+    )
+    figures = EpochFigures(trainer, None)
+    figures.add([1], [1], {"batch_loss": 3.0})
+    figures.gather()
+    assert figures.state_dict()["sums"] == [[3.0, 0.0], [3.0, 0.0]]
+
+
 @pytest.mark.parametrize(
     ("before", "known", "now", "counted", "lacks"),
     [
@@ -247,7 +266,7 @@ def test_losses_of_two_processes_go_on_in_one() -> None:
         (1, True, 2, 1, False),
         (2, True, 1, 1, True),
         (2, True, 3, 1, True),
-        (2, False, 2, 1, True),  # a step with fewer batches; checkpoints up to 2.4.8
+        (2, False, 2, 1, True),  # checkpoints up to 2.4.8
     ],
 )
 def test_a_part_of_a_metric_counts_once(
