@@ -123,6 +123,14 @@ def accumulated(folder: str, kind: str) -> list[list[tuple[int, float, list[floa
     ]
 
 
+def named(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
+    """The steps of a model that is frozen in part, and whose last layer has a rate of its own."""
+    groups = [[["^classify"], {"lr": 0.0}], [["^layers.1"], {"requires_grad": False}]]
+    optimizer = {"type": "adamw", "lr": 0.05, "parameter_groups": groups}
+    changes = {"num_epochs": 1, "no_grad": ["^layers.0"], "optimizer": optimizer}
+    return run(f"{folder}/{kind} named", kind, (3, 3), 0, **changes)["steps"]
+
+
 def all_in_one() -> list[list[int]]:
     """The batches of the one step of an epoch, where AllenNLP's trainer gets null for its size."""
     batches = [[*range(3 - process_rank())]]
@@ -194,6 +202,7 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
             **found,
             "sharded": [sharded(folder, kind) for kind in kinds],
             "rates": {kind: by_numbers_of_batches(folder, kind) for kind in kinds},
+            "named": {kind: named(folder, kind) for kind in kinds},
             "numbers": numbers_of_steps(),
             "all_in_one": all_in_one(),
             "accumulated": {kind: accumulated(folder, kind) for kind in kinds},

@@ -150,6 +150,50 @@ def frozen_names(module: ModuleType) -> bool:
     return True
 
 
+def own_names(module: ModuleType) -> bool:
+    """Let parameters have the names in several processes that they have in one.
+
+    DistributedDataParallel puts "module." before each of them. So a regular expression that begins
+    with ^ matched nothing: what `parameter_groups` names was trained at the rate and decay of the
+    rest, and what `no_grad` names was trained. Can be removed when the trainer takes the names of
+    the model.
+    """
+
+    @replaces(module.TorchDdpAccelerator)
+    def wrap_model(original: Any, self: Any, model: Any) -> Any:
+        model, wrapped = original(self, model)
+        wrapped.model.named_parameters = model.named_parameters
+        return model, wrapped
+
+    return True
+
+
+def frozen_in_processes(module: ModuleType) -> bool:
+    """Let several processes train a model of which `no_grad` or `parameter_groups` freeze a part.
+
+    DistributedDataParallel waits for the gradients of all that is trained when it gets the model,
+    and AllenNLP freezes after that: training ended at the second step, unless
+    `find_unused_parameters` was set. Can be removed when it freezes before.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        if given.get("distributed"):
+            patterns = [*(given.get("no_grad") or ())]
+            settings = getattr(given.get("optimizer"), "_params", None)
+            groups = (settings.params.get("parameter_groups") if settings else None) or []
+            for group in [one for one in groups if one[1].get("requires_grad") is False]:
+                patterns += group[0]
+                groups.remove(group)  # an optimizer leaves it out, too
+            for name, parameter in given["model"].named_parameters():
+                if any(re.search(pattern, name) for pattern in patterns):
+                    parameter.requires_grad_(False)
+        return original(cls, *args, **kwargs)
+
+    return True
+
+
 def limited_in_search(module: ModuleType) -> bool:
     """Let `find-lr` limit gradients by `grad_clipping`, as training does.
 

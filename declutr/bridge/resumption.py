@@ -34,8 +34,13 @@ def moving_averages(module: ModuleType) -> bool:
 
 def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
     followed = dict(self._parameters)
+
+    def own_name(name: str) -> str:  # several processes had others up to 2.4.12
+        return name if name in followed else name.removeprefix("module.")
+
     for kind in ("shadows", "backups"):
-        own, saved = getattr(self, f"_{kind}"), state_dict[kind]
+        own = getattr(self, f"_{kind}")
+        saved = {own_name(name): value for name, value in state_dict[kind].items()}
         if own.keys() != saved.keys():
             raise ValueError(
                 "The moving average of the checkpoint is of other parameters than the model's: "
@@ -46,7 +51,8 @@ def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
             value.copy_(saved[name])
     # The trainer has loaded the weights before, so they can be compared with the checkpoint's.
     for name, before in state_dict["parameters"]:
-        if not before.detach().to(followed[name].device).equal(followed[name].detach()):
+        now = followed[own_name(name)].detach()
+        if not before.detach().to(now.device).equal(now):
             logger.warning(
                 "The moving average of this checkpoint does not belong to its weights (first in "
                 "%s): the run was resumed before by a release that lost the average then. It goes "

@@ -138,7 +138,11 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.empty_beside_long,
     ),
     "allennlp.modules.transformer.transformer_module": (module_weights.checkpoint_files,),
-    "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names, gradients.sparse_norms),
+    "allennlp.nn.parallel.ddp_accelerator": (
+        repairs.amp_names,
+        gradients.sparse_norms,
+        gradients.own_names,
+    ),
     "allennlp.nn.util": (repairs.sent_from_pinned_memory, saliency.input_embeddings),
     "allennlp.predictors.multitask": (multitask.order_of_instances,),
     "allennlp.training.checkpointer": (
@@ -152,6 +156,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.sparse_norms,
         gradients.batches_of_processes,
         gradients.unscaled_norms,
+        gradients.frozen_in_processes,
         gradients.frozen_names,
         schedules.steps_of_all,
         checkpoints.callback_states,

@@ -78,6 +78,21 @@ def test_an_average_of_other_parameters_is_refused(bare: Any) -> None:
         module.ExponentialMovingAverage(parameters(1.0)[:1]).load_state_dict(state)
 
 
+def test_an_average_of_several_processes_of_an_earlier_release_is_loaded(bare: Any) -> None:
+    """It was saved by the names that DistributedDataParallel gives."""
+    module = bare("allennlp.training.moving_average")
+    resumption.moving_averages(module)
+    wrapped = [(f"module.{name}", parameter) for name, parameter in parameters(1.0)]
+    state = module.ExponentialMovingAverage(wrapped).state_dict()
+    for value in state["shadows"].values():
+        value.fill_(3.0)
+    now = parameters(1.0)
+    resumed = module.ExponentialMovingAverage(now)
+    resumed.load_state_dict(state)
+    resumed.assign_average_value()
+    assert [parameter.tolist() for _, parameter in now] == [[3.0, 3.0]] * 2
+
+
 def sgd(layers: int = 1) -> torch.optim.Optimizer:
     groups: list[Any] = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(layers)]
     return torch.optim.SGD(groups + ([{"params": []}] if layers > 1 else []), lr=1.0)

@@ -104,6 +104,17 @@ def test_schedules_of_all_processes_count_on_the_same_number_of_steps(
     assert [process["numbers"] for process in results] == [[9, 9], [9, 9]]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_parameters_are_those_of_the_model(
+    kind: str, results: list[dict[str, Any]]
+) -> None:
+    """Patterns begin with them, and what they freeze is frozen before processes wait for it."""
+    for process in results:
+        numbers, rates, weights = zip(*process["named"][kind], strict=True)
+        assert numbers == (1, 2, 3) and rates == (0, 0, 0)
+        assert weights[0] == weights[1] == weights[2]
+
+
 def test_validation_data_that_do_not_reach_all_processes_are_refused(
     results: list[dict[str, Any]],
 ) -> None:
