@@ -150,6 +150,20 @@ def frozen_names(module: ModuleType) -> bool:
     return True
 
 
+def no_norms(module: ModuleType) -> bool:
+    """Let `grad_norm: null` be no limit of the norm of gradients, as false is.
+
+    With null, the first step of training ended with a `TypeError` of torch's.
+    Can be removed when `rescale_gradients` asks for null.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def rescale_gradients(original: Any, self: Any) -> float | None:
+        return None if self._grad_norm is None else original(self)
+
+    return True
+
+
 def own_names(module: ModuleType) -> bool:
     """Let parameters have the names in several processes that they have in one.
 

@@ -156,6 +156,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.sparse_norms,
         gradients.batches_of_processes,
         gradients.unscaled_norms,
+        gradients.no_norms,
         gradients.frozen_in_processes,
         gradients.frozen_names,
         schedules.steps_of_all,

@@ -192,6 +192,16 @@ def test_a_step_of_the_search_for_a_rate_has_the_batches_of_a_step_of_training(b
     assert total == pytest.approx(5 * 12) and losses == pytest.approx([0, 2 * 8, 10 * 2, 12 * 8])
 
 
+def test_null_for_the_norm_of_gradients_is_no_limit(bare: Any) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+    parts = {"model": torch.nn.Linear(1, 1), "_ddp_wrapped_model": None, "_scaler": None}
+    trainer = SimpleNamespace(_grad_norm=None, **parts)
+    with pytest.raises(TypeError, match="NoneType"):
+        module.GradientDescentTrainer.rescale_gradients(trainer)
+    assert gradients.no_norms(module)
+    assert module.GradientDescentTrainer.rescale_gradients(trainer) is None
+
+
 @pytest.mark.slow
 def test_a_pattern_that_freezes_nothing_is_told(
     bare: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
