@@ -14,7 +14,7 @@ from allennlp.nn.parallel import DdpAccelerator
 
 from declutr.models import NonFiniteLoss, RecordedModel, parts, trainer_data
 from declutr.models.encoding import Encoders, Encoding
-from declutr.models.views import SpanViews, Views
+from declutr.models.views import LevelViews, SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head, MomentumEncoder
 from declutr.modules.text_batches import device_of, flat
@@ -223,9 +223,20 @@ class DeCLUTR(RecordedModel):
 
         `ConfigurationError` : the trainer looks at a validation loss or metric that the data do not
             give, the data have more instances than the memory bank has places for, or too few
-            sentences that follow each other, or a momentum encoder or a decoder is combined with a
-            sharded model.
+            sentences that follow each other, all parameters are frozen, or a momentum encoder, a
+            decoder or the views "levels" are combined with a sharded model.
         """
+        trainer_data.require_trained(self)
+        parts.warn_of_unused_settings(
+            self._loss,
+            self._masks,
+            self.masked_language_modeling,
+            self.two_encoders,
+            contrastive_weight=self._contrastive_weight,
+            mlm_weight=self._mlm_weight,
+            mlm_probability=self._mlm_probability,
+            embed_with_first=self._encoders.embed_with_first,
+        )
         self.require_data(trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
         trainer_data.require_validation_data(trainer)
@@ -236,6 +247,8 @@ class DeCLUTR(RecordedModel):
             self._loss.follow_optimizer(trainer.optimizer)
         trainer_data.require_whole(self, trainer, momentum_encoder=self._momentum_encoder)
         trainer_data.require_whole(self, trainer, reconstruct=self._decoder)
+        levels = self._make_views if isinstance(self._make_views, LevelViews) else None
+        trainer_data.require_whole(self, trainer, levels=levels)
         if self._momentum_encoder is not None:
             self._momentum_encoder.follow_trainer(trainer)
 

@@ -248,6 +248,38 @@ def warn_of_unused_views(views: Views, loss: Objective | None) -> None:
         )
 
 
+def warn_of_unused_settings(
+    loss: Objective | None,
+    masks: bool,
+    predicts: bool,
+    two_encoders: bool,
+    *,
+    contrastive_weight: float,
+    mlm_weight: float,
+    mlm_probability: float,
+    embed_with_first: bool,
+) -> None:
+    """Warn of settings that a model of these parts makes no use of.
+
+    # Parameters
+
+    loss : the contrastive objective.
+    masks, predicts : whether tokens are masked, and whether masked or all tokens are predicted.
+    two_encoders : whether there is a second encoder.
+    contrastive_weight, mlm_weight, mlm_probability, embed_with_first : the settings of the model.
+    """
+    unmasked = "no tokens are masked (masked_language_modeling of the token embedder)"
+    unused = {
+        "contrastive_weight": not loss and contrastive_weight not in (0, 1) and "there is no loss",
+        "mlm_weight": not predicts and mlm_weight not in (0, 1) and unmasked,
+        "mlm_probability": not masks and mlm_weight and mlm_probability != 0.15 and unmasked,
+        "embed_with_first": not two_encoders and embed_with_first and "two_encoders is false",
+    }
+    for key, why in unused.items():
+        if why:
+            logger.warning(f"The model's {key} changes nothing, as {why}. Remove the key.")
+
+
 def require_a_term(contrastive: bool, masked_language_modeling: bool) -> None:
     """Raise if there is neither a contrastive loss nor masked language modelling."""
     if not contrastive and not masked_language_modeling:

@@ -1,4 +1,4 @@
-"""Checks that the data of a trainer can give the Model "declutr" its losses."""
+"""Checks that a trainer and its data can train the Model "declutr"."""
 
 import logging
 from typing import Any
@@ -11,6 +11,16 @@ from declutr.objectives import Objective
 from declutr.system.distributed import is_sharded, world_size
 
 logger = logging.getLogger(__name__)
+
+
+def require_trained(model: torch.nn.Module) -> None:
+    """Raise if all parameters of a model are frozen."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigurationError(
+            "All parameters are frozen, so that nothing can be trained. Take back one of "
+            "train_parameters false (of the token embedder), the trainer's no_grad, and "
+            "requires_grad false (of parameter_groups), or give the model a head."
+        )
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:

@@ -98,19 +98,7 @@ class FsdpAccelerator(DdpAccelerator):
             torch has no `fully_shard`.
         """
         fsdp = _fsdp()
-        if getattr(model, "_regularizer", None) is not None:
-            raise ConfigurationError(
-                "A regularizer needs whole parameters, of which a process has a part only with the "
-                'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
-                "optimizer."
-            )
-        scalars = [name for name, parameter in model.named_parameters() if not parameter.dim()]
-        if scalars:
-            raise ConfigurationError(
-                f"'{scalars[0]}' is a single number that is learnt, which torch cannot shard. Do "
-                'not learn it (learn_scale and learn_bias of the loss "nce"), or remove '
-                '"ddp_accelerator".'
-            )
+        require_parts(model)
         # All processes start with the weights of the first, as with DistributedDataParallel.
         # Buffers of integers hold positions, which are equal already.
         tensors = chain(model.parameters(), model.buffers())
@@ -180,6 +168,23 @@ def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
             found.append((sum(p.numel() for p in module.parameters()), members))
     largest = max((size for size, _ in found), default=0)
     return [layer for size, layers in found if size and size * 10 >= largest for layer in layers]
+
+
+def require_parts(model: torch.nn.Module) -> None:
+    """Raise `ConfigurationError` if a model has something that needs whole parameters."""
+    if getattr(model, "_regularizer", None) is not None:
+        raise ConfigurationError(
+            "A regularizer needs whole parameters, of which a process has a part only with the "
+            'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
+            "optimizer."
+        )
+    scalars = [name for name, parameter in model.named_parameters() if not parameter.dim()]
+    if scalars:
+        raise ConfigurationError(
+            f"'{scalars[0]}' is a single number that is learnt, which torch cannot shard. Do "
+            'not learn it (learn_scale and learn_bias of the loss "nce"), or remove '
+            '"ddp_accelerator".'
+        )
 
 
 def _in_recomputation(layer: Any) -> bool:

@@ -4,11 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from allennlp.common.checks import ConfigurationError
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
-from declutr.models.trainer_data import require_consecutive, require_whole_groups
+from declutr.models.trainer_data import (
+    require_consecutive,
+    require_trained,
+    require_whole_groups,
+)
 from declutr.objectives import NTXent, PredictiveCoding, QuickThoughts
 
 
@@ -52,6 +57,15 @@ def test_batches_of_broken_groups_are_refused(size: int, drop_last: bool) -> Non
     require_whole_groups(1, Batches())
     with pytest.raises(ConfigurationError, match=r"groups of 3 texts.*multiple of 3, and drop_"):
         require_whole_groups(2, Batches())
+
+
+def test_a_model_that_is_frozen_as_a_whole_is_refused() -> None:
+    model = torch.nn.Linear(1, 1)
+    model.weight.requires_grad_(False)
+    require_trained(model)
+    model.bias.requires_grad_(False)
+    with pytest.raises(ConfigurationError, match=r"All parameters are frozen.*no_grad"):
+        require_trained(model)
 
 
 def test_a_loader_of_allennlp_is_not_looked_at() -> None:

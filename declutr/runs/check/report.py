@@ -29,6 +29,7 @@ from declutr.runs.check.memory import (
 )
 from declutr.runs.check.settings import walk_through
 from declutr.runs.check.sources import RecipeSources
+from declutr.runs.check.trainer import build_trainer
 from declutr.runs.first_tables import use_first_table
 
 _OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
@@ -150,6 +151,7 @@ def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]
         return
     device = report.device
     read = _data(report, config, "train")
+    validation = None
     if config.get("validation_data_path"):
         validation = _data(report, config, "validation")
         report.validation_data = None if validation is None else validation.figures
@@ -158,7 +160,8 @@ def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]
     report.data = read.figures
     model = None
     if not wrong & {"model", "trainer"} and read.vocabulary is not None:
-        model = _add_memory(report, config, settings, read)
+        loaders = [read.loader, None if validation is None else validation.loader]
+        model = _add_memory(report, config, settings, read, loaders)
     trainer = config.get("trainer") or {}
     epochs, every = (trainer.get(key, default) for key, default in _NUMBERS.items())
     if not all(isinstance(number, int) and number > 0 for number in (epochs, every)):
@@ -184,9 +187,13 @@ def _data(report: Report, config: dict[str, Any], part: str) -> DataRead | None:
 
 
 def _add_memory(
-    report: Report, config: dict[str, Any], settings: list[Setting], read: DataRead
+    report: Report,
+    config: dict[str, Any],
+    settings: list[Setting],
+    read: DataRead,
+    loaders: list[Any],
 ) -> Any:
-    """Build the model, add the memory of a step to the report, and return the model."""
+    """Build model and trainer, add the memory of a step to the report, and return the model."""
     assert report.device is not None and read.vocabulary is not None
     try:
         model = model_without_contents(config, settings, read.vocabulary)
@@ -202,6 +209,7 @@ def _add_memory(
     optimizer = None
     try:
         optimizer = optimizer_of(config, model)
+        _add_trainer(report, config, model, loaders)  # first: models may ask it for what they need
         report.memory = memory_figures(config, model, optimizer, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
         told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
@@ -220,6 +228,20 @@ def _add_memory(
     if isinstance(model, DeCLUTR) and config.get("validation_data_path"):
         report.warnings += advice.of_metrics(config, model.record.training.names)
     return model
+
+
+def _add_trainer(report: Report, config: dict[str, Any], model: Any, loaders: list[Any]) -> None:
+    """Add what the trainer refuses and warns of, unless its data are wrong already."""
+    assert report.device is not None
+    if any(finding.path.endswith("_data_path") for finding in report.findings):
+        return
+    try:
+        report.warnings += build_trainer(config, model, loaders, report.device)
+    except (ConfigurationError, ValueError) as error:
+        report.findings.append(Finding("trainer", first_line(error)))
+    except Exception as error:  # a part of any kind may look at what has no content
+        told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
+        report.notes.append(f"The trainer cannot be built for this check ({told}).")
 
 
 def _has_failed(error: Exception) -> bool:

@@ -143,6 +143,53 @@ def test_parts_that_do_not_fit_are_found(
     assert found.path == finding and told in found.message
 
 
+SHARDED = {"cuda_devices": [-1, -1], "ddp_accelerator": {"type": "fsdp"}}
+AVERAGE = {"type": "exponential"}
+READ_ANEW = {"batch_size": BATCH, "max_instances_in_memory": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("moco", {"distributed": SHARDED}, "momentum_encoder does not work with the accelerator"),
+        ("nce", {"distributed": SHARDED}, "'_loss.log_scale' is a single number"),
+        ("reclaim_levels", {"distributed": SHARDED}, "levels does not work with the accelerator"),
+        ("simcse", {"distributed": SHARDED, "trainer.moving_average": AVERAGE}, "A moving_average"),
+        ("simcse", {"trainer.use_amp": True}, "Using AMP requires a cuda device"),
+        ("simcse", {"trainer.no_grad": [".*"]}, "optimizer got an empty parameter list"),
+        ("simcse", {"data_loader": READ_ANEW}, "needs to know the number of steps"),
+        ("simcse", {"validation_data_path": "train"}, "There is no validation loss"),
+        ("deep_cluster", {"trainer.callbacks": []}, "DeepCluster needs clusters of all texts"),
+    ],
+)
+def test_what_a_trainer_refuses_is_found(
+    name: str, changes: dict[str, Any], told: str, data: RecipeData, tmp_path: Path
+) -> None:
+    """Training would stop at it before its first step."""
+    if "validation_data_path" in changes:
+        changes = {"validation_data_path": data.small(recipe_path(name))["train_data_path"]}
+    (finding,) = checked(name, data, tmp_path, **changes).findings
+    assert finding.path == "trainer" and told in finding.message
+
+
+def test_what_changes_nothing_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
+    """The model and the trainer say so when they are built, and other callbacks are left out."""
+    settings = {"model.mlm_weight": 0.5, "model.embed_with_first": True}
+    others = {"trainer.callbacks": ["console_logger"], "trainer.no_grad": ["wieghts"]}
+    report = checked("simcse", data, tmp_path, **settings, **others)
+    assert report.findings == []
+    told = " ".join(report.warnings)
+    assert "mlm_weight changes nothing, as no tokens are masked" in told
+    assert "embed_with_first changes nothing, as two_encoders is false" in told
+    assert "'wieghts' in the trainer's no_grad matches no parameter" in told
+
+
+def test_models_that_ask_the_trainer_take_a_step(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("uda", data, tmp_path)
+    assert report.findings == [] and report.memory is not None
+    assert not any("failed" in one for one in report.warnings)
+
+
 def test_a_step_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
     pooler = {"type": "cls_pooler", "embedding_dim": 48}  # the transformer is 32 wide
     other = {"model.model.seq2vec_encoder": pooler}
