@@ -150,7 +150,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         resumption.removed_checkpoints,
         resumption.found_checkpoints,
     ),
-    "allennlp.training.util": (gradients.sparse_norms,),
+    "allennlp.training.util": (gradients.sparse_norms, evaluation.given_data),
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
         gradients.sparse_norms,

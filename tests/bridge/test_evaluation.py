@@ -288,3 +288,22 @@ def test_metrics_of_files_of_one_name_are_all_returned(tmp_path: Path, bare: Any
 )
 def test_files_are_told_apart_by_as_little_as_it_takes(files: str, names: list[str]) -> None:
     assert evaluation._names(files) == names
+
+
+def test_null_is_no_data_where_a_vocabulary_is_made(bare: Any, tmp_path: Path) -> None:
+    """So are validation data of a run of one process, which makes none of such a configuration."""
+    file = tmp_path / "numbers.txt"
+    file.write_text("1 2")
+
+    def loaders(module: Any) -> dict[str, Any]:
+        paths = {"validation_data_path": None, "test_data_path": None}
+        config = {"dataset_reader": {"type": "numbers_of_tests"}, "data_loader": {"batch_size": 1}}
+        return module.data_loaders_from_params(
+            Params({**config, **paths, "train_data_path": str(file)})
+        )
+
+    module = bare("allennlp.training.util")
+    with pytest.raises(TypeError, match="NoneType"):
+        loaders(module)
+    assert evaluation.given_data(module)
+    assert loaders(module).keys() == {"train"}
