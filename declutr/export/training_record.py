@@ -3,13 +3,14 @@
 import json
 import re
 import tarfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from declutr.archives import ARCHIVE, CONFIG, METRICS, RUN, Kind, NoModel, kind_of
+from declutr.archives.fitted_weights import digest_of_model
 from declutr.export.output_place import ExportError
-from declutr.inference.fingerprints import files_fingerprint
 from declutr.system.files import json_object
 
 _ABSOLUTE = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\|[/~.]")
@@ -80,10 +81,7 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
             f"No results.json with encoders in '{results}'. Expected the --output folder of "
             "`declutr evaluate-embeddings`."
         )
-    contents = {described["content"]}
-    archive = Path(place) / ARCHIVE
-    if archive.is_file():
-        contents.add(files_fingerprint([archive]))
+    contents = {described["content"], *_contents_of_run(Path(place))}
     for encoder in encoders.values():
         about = encoder.get("description", {})
         if about.get("content") in contents and _embeds_alike(about, described):
@@ -102,6 +100,22 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
         "whitening differ. Evaluate it first: `declutr evaluate-embeddings DATA "
         f"{named} -o FOLDER`."
     )
+
+
+def _contents_of_run(place: Path) -> set[str]:
+    """Return the fingerprints of a run and of its archive, if `place` is one of them.
+
+    There are none if their weights differ: scores of one are not those of the other then.
+    """
+    from declutr.inference.trained_model import content_of
+
+    run = place.parent if place.name == ARCHIVE else place
+    archive = run / ARCHIVE
+    try:
+        same = kind_of(run) is Kind.TRAINED and digest_of_model(archive) == digest_of_model(run)
+    except (NoModel, EOFError, OSError, tarfile.TarError, zlib.error):
+        return set()  # one of them is not there, or damaged
+    return {content_of(str(run)), content_of(str(archive))} if same else set()
 
 
 def _embeds_alike(about: dict[str, Any], described: dict[str, Any]) -> bool:

@@ -107,7 +107,7 @@ class TrainedModel(TextModel):
         ]
         self.only_float32 = all(isinstance(part, TokenEmbeddingBag) for part in parts)
         self.linear_part = parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
-        self._content = _content(place)
+        self._content = content_of(place)
 
     @property
     def texts_cut(self) -> int:
@@ -176,7 +176,7 @@ class _Text:
         return len(self.instance["anchors"])  # type: ignore[arg-type]
 
 
-def _content(place: str) -> str:
+def content_of(place: str) -> str:
     """Return a fingerprint of the files that are loaded from a place."""
     path = local_place(place)
     if path.is_file():

@@ -8,7 +8,7 @@ import pytest
 
 from declutr.export import ExportError
 from declutr.export.training_record import add_scores, training_record, without_places
-from declutr.inference.fingerprints import files_fingerprint
+from declutr.inference.trained_model import content_of
 
 CONFIG = {
     "train_data_path": "/home/someone/secret/wiki.txt",
@@ -97,13 +97,23 @@ def test_scores_of_the_model_are_added(tmp_path: Path) -> None:
     assert record.scored_by["data"] == "data"
 
 
-def test_scores_of_the_archive_count_for_its_folder(tmp_path: Path) -> None:
-    archive = tmp_path / "model.tar.gz"
-    archive.write_bytes(b"archive")
-    encoder = ENCODER | {"description": DESCRIBED | {"content": files_fingerprint([archive])}}
-    record = training_record(str(tmp_path))
-    add_scores(record, write(tmp_path, results=results(encoder)), str(tmp_path), DESCRIBED)
-    assert record.scores["STS"] == 71.5
+def test_scores_of_a_run_count_for_its_archive_and_the_other_way(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", config=CONFIG)
+    weights, archive = run / "weights.th", run / "model.tar.gz"
+    weights.write_bytes(b"weights")
+    with tarfile.open(archive, "w:gz") as packed:
+        for name in ("config.json", "weights.th"):
+            packed.add(run / name, name)
+    described = {place: DESCRIBED | {"content": content_of(str(place))} for place in (run, archive)}
+    for scored, exported in ((run, archive), (archive, run)):
+        folder = write(tmp_path, results=results(ENCODER | {"description": described[scored]}))
+        record = training_record(str(exported))
+        add_scores(record, folder, str(exported), described[exported])
+        assert record.scores["STS"] == 71.5
+    weights.write_bytes(b"weights that were trained on")  # and are not archived yet
+    now = DESCRIBED | {"content": content_of(str(run))}
+    with pytest.raises(ExportError, match=r"their files, .* differ"):
+        add_scores(record, folder, str(run), now)
 
 
 @pytest.mark.parametrize("other", [{"prompt": "query: "}, {"pooling": "cls"}])
