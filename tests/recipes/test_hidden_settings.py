@@ -119,3 +119,10 @@ def test_a_recipe_on_top_may_use_what_its_own_does_not() -> None:
     assert json.loads(evaluated(code))["model"]["loss"]["temperature"] == 0.3
     with pytest.raises(RuntimeError, match=r"does not use max_span_len::"):
         evaluated(f"{code} {{ max_span_len:: 3 }}")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith("static/")])
+def test_sizes_of_a_static_encoder_go_around_its_whole_loss(name: str) -> None:
+    plain = json.loads(evaluated(f"({imported(name)}).model.loss"))
+    cut = json.loads(evaluated(f"({imported(name)} {{ dimensions:: [64] }}).model.loss"))
+    assert cut == {"type": "matryoshka", "loss": plain, "dimensions": [64]}

@@ -4,13 +4,10 @@
 // their embeddings are pushed apart, their projections decorrelated. TRANSFORMER_MODEL is a folder
 // of `declutr static-vectors`.
 // Optimizer: no public code; see optimizers.libsonnet.
-(import "../sentences/scd.jsonnet") + (import "static.libsonnet") {
+local smaller = { model+: { head+: { hidden_dims: [512, 512, 512] }, loss+: { contrast_weight: 0.3 } } };
+
+(import "../sentences/scd.jsonnet") + smaller + (import "static.libsonnet") {
     learning_rate:: 3e-3,
     max_length:: 128,
     views:: { type: "dropout_rates", low: 0.2, high: 0.6 },  // of tokens
-
-    model+: {
-        head+: { hidden_dims: [512, 512, 512] },
-        loss+: { contrast_weight: 0.3 },
-    },
 }
