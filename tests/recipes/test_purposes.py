@@ -19,6 +19,12 @@ def test_the_page_is_what_the_command_prints() -> None:
     assert (recipes_folder() / "README.md").read_text() == purposes.as_markdown()
 
 
+def test_the_readme_counts_the_recipes_over_sentences() -> None:
+    readme = (recipes_folder().resolve().parent / "README.md").read_text(encoding="utf-8")
+    others = sum(row.have == "sentences, one a line" for row in purposes.purposes()) - 2
+    assert f"| sentences | the same | `simcse`, `scd`, {others} more:" in readme
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_table_has_every_recipe_once_and_keeps_to_the_width(width: int) -> None:
     lines = purposes.as_text(width).splitlines()
