@@ -30,7 +30,7 @@ _FORMATS = {
 }  # fmt: skip
 _REPLACEMENT = "\ufffd"
 # These are the two kinds of unusual lines that are read and logged.
-_REPLACED = "U+FFFD where bytes were not valid UTF-8"
+_REPLACED = "U+FFFD, most often for bytes that are not valid UTF-8"
 _RETURN = "a carriage return, which does not end a line"
 
 HEAD = 4096

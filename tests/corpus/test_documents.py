@@ -335,6 +335,10 @@ class TestEncoding:
         assert rows == ["one", "", "é\ufffd!", "two", "\ufffd"]
         assert "2 line(s) hold U+FFFD" in caplog.text and "first is line 3" in caplog.text
 
+    def test_u_fffd_in_a_valid_file_is_not_called_invalid(self, write, caplog):
+        assert read(write("a.txt", "Sch\ufffdn\n".encode()), encoding_errors="replace")
+        assert "1 line(s) hold U+FFFD, most often for bytes that are not valid" in caplog.text
+
     def test_valid_text_logs_nothing(self, write, caplog):
         with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
             assert read(write("a.txt", LINES), encoding_errors="replace") == ROWS
