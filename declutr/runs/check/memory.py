@@ -71,6 +71,15 @@ class MemoryFigures:
     trained: int
 
 
+def _number_of(device: int | str | None) -> int:
+    """Return the number of a device as the trainer takes it: of a GPU, or -1 for the CPU."""
+    if device is None:
+        return 0 if torch.cuda.is_available() else -1
+    if isinstance(device, int):
+        return device
+    return -1 if torch.device(device).type == "cpu" else torch.device(device).index or 0
+
+
 def device_of_run(config: Mapping[str, Any]) -> Device:
     """Return the device that a configuration would train on here.
 
@@ -80,19 +89,14 @@ def device_of_run(config: Mapping[str, Any]) -> Device:
     """
     trainer = config.get("trainer") or {}
     distributed = config.get("distributed") or {}
-    devices = distributed.get("cuda_devices") or []
-    wanted = devices[0] if devices else trainer.get("cuda_device")
-    if wanted is None:
-        wanted = 0 if torch.cuda.is_available() else -1
-    number = wanted if isinstance(wanted, int) else torch.device(wanted).index or 0
-    if isinstance(wanted, str) and torch.device(wanted).type == "cpu":
-        number = -1
-    processes = max(1, len(devices)) * distributed.get("num_nodes", 1)
+    devices = distributed.get("cuda_devices") or [trainer.get("cuda_device")]
+    numbers = [_number_of(device) for device in devices]
+    number, processes = numbers[0], len(numbers) * distributed.get("num_nodes", 1)
     kind = "cpu" if number < 0 else "cuda"
-    if kind == "cuda" and number >= torch.cuda.device_count():
+    if max(numbers) >= torch.cuda.device_count():
         raise ConfigurationError(
-            f"The recipe asks for GPU {number}, and {torch.cuda.device_count()} are here. Set "
-            "trainer.cuda_device to -1 for the CPU, or leave it out."
+            f"The recipe asks for GPU {max(numbers)}, and {torch.cuda.device_count()} are here. "
+            "Name those that are here, by numbers from 0, or -1 for the CPU."
         )
     low = _low_precision(config, kind)
     dtype = f"{low or 'float32'}{' products' if low else ''}"

@@ -129,7 +129,8 @@ def check_recipe(
     try:
         report.device = device_of_run(config)
     except ConfigurationError as error:
-        report.findings.append(Finding("trainer.cuda_device", str(error)))
+        key = "distributed.cuda_devices" if config.get("distributed") else "trainer.cuda_device"
+        report.findings.append(Finding(key, str(error)))
     if with_data and trained:
         _add_figures(report, config, walk.settings)
     elif not trained:

@@ -122,6 +122,13 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
     [
         ("declutr", "model.chunk_size", 0, "model", "chunk_size"),
         ("declutr", "trainer.cuda_device", 64, "trainer.cuda_device", ""),  # a GPU not here
+        (
+            "declutr",
+            "distributed",
+            {"cuda_devices": [-1, 64]},
+            "distributed.cuda_devices",
+            "asks for GPU 64",
+        ),
         ("infersent", "validation_data_path", None, "validation_data_path", "'shrinking_decay'"),
         ("deep_cluster", "model.loss.clusters", 500, "train_data_path", "texts for 500 clusters"),
         ("contrastive_tension", "data_loader.batch_size", 4, "train_data_path", "groups of 3"),
