@@ -55,6 +55,14 @@ def test_every_row_is_read() -> None:
     assert all(what[0].islower() and what[-1] not in "." for _, what, _ in ROWS)
 
 
+def test_what_pages_import_is_supported() -> None:
+    supported = {name for row in ROWS for name in imported(row[0])} | set(declutr.objectives.__all__)
+    for page in (ROOT / "docs").glob("*.md"):
+        code = page.read_text(encoding="utf-8")
+        for statement in re.findall(r"^ *(from declutr\S* import .+)$", code, re.MULTILINE):
+            assert set(imported(statement.strip())) <= supported, f"{page.name}: {statement}"
+
+
 def test_what_the_package_exports_is_supported() -> None:
     prefix = "from declutr import "
     listed = {row[0].removeprefix(prefix) for row in ROWS if row[0].startswith(prefix)}
