@@ -54,19 +54,11 @@ class StaticVectors(Command):
         add("-o", "--output", metavar="FOLDER", required=True, help="the folder to write")
         add("--method", choices=METHODS, default="texts", help="where vectors come from (texts)")
         add("--dimension", metavar="D", type=int, help="of vectors (256; of words: as in the file)")
-        add("--vocabulary", metavar="N", type=int, help="tokens, at most (30,000)")
-        add("--tokenizer", metavar="FOLDER", help="take the tokenizer.json there instead")
+        add("--vocabulary", metavar="N", type=int, help="texts, random: most tokens (30,000)")
+        add("--tokenizer", metavar="FOLDER", help="texts, random: take the tokenizer.json there")
         add("--window", metavar="N", type=int, help="texts: largest distance of a pair (5)")
-        add(
-            "--sif",
-            metavar="A",
-            type=float,
-            default=1e-3,
-            help="texts: weights a/(a+p) (0.001); 0: none",
-        )
-        add(
-            "--components", metavar="N", type=int, default=0, help="texts: directions to remove (0)"
-        )
+        add("--sif", metavar="A", type=float, help="texts: weights a/(a+p) (0.001); 0: none")
+        add("--components", metavar="N", type=int, help="texts: directions to remove (0)")
         add("--seed", type=int, default=0, help="of random numbers (0)")
         add(
             "--dtype",
@@ -113,12 +105,12 @@ def _check(args: argparse.Namespace) -> None:
                 f"{option} is for the methods {' and '.join(_OF_TEXTS)}: {args.method} has its own "
                 "tokenizer. Leave it out."
             )
-    if args.window is not None and args.method != "texts":
-        raise CommandError(f"--window is for the method texts, got --method {args.method}.")
-    if args.sif < 0 or args.components < 0:
-        raise CommandError(
-            f"Expected --sif and --components of 0 or more, got {args.sif} and {args.components}."
-        )
+    for option in ("--window", "--sif", "--components"):
+        value = getattr(args, option.strip("-"))
+        if value is not None and args.method != "texts":
+            raise CommandError(f"{option} is for the method texts, got --method {args.method}.")
+        if (value or 0) < 0:
+            raise CommandError(f"Expected {option} of 0 or more, got {value}.")
     if len(args.source) > 1 and not of_texts:
         raise CommandError(
             f"--method {args.method} takes one SOURCE, got {len(args.source)}: "
@@ -165,8 +157,8 @@ def _of_texts(args: argparse.Namespace) -> StaticTable:
         vocabulary=args.vocabulary or 30_000,
         dimension=args.dimension or 256,
         window=args.window or 5,
-        sif_a=args.sif or None,
-        components=args.components,
+        sif_a=(1e-3 if args.sif is None else args.sif) or None,
+        components=args.components or 0,
         seed=args.seed,
     )
 

@@ -156,7 +156,10 @@ COMMANDS: list[tuple[str, str]] = [
     ("{docs} {docs} -o {out} --method words", "--method words takes one SOURCE, got 2"),
     ("{docs} -o {out} --method words --vocabulary 9", "--vocabulary is for the methods texts and"),
     ("{docs} -o {out} --method random --window 2", "--window is for the method texts, got"),
-    ("{docs} -o {out} --sif -1", "--sif and --components of 0 or more, got -1"),
+    ("{docs} -o {out} --method distil --sif 0", "--sif is for the method texts, got --method d"),
+    ("{docs} -o {out} --method words --components 1", "--components is for the method texts, got"),
+    ("{docs} -o {out} --sif -1", "Expected --sif of 0 or more, got -1"),
+    ("{docs} -o {out} --components -1", "Expected --components of 0 or more, got -1"),
     ("{docs} -o {out} --tokenizer {docs}", "There is no '.*tokenizer.json'. Expected the folder"),
 ]
 
