@@ -20,13 +20,13 @@ from allennlp.training import Trainer, TrainerCallback
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.optimizers import Optimizer
 
+from declutr.bridge.configurations import TRANSFORMER
 from declutr.data.row_reader import RowReader
 from declutr.models.views import Views
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.modules.heads import Head
 from declutr.objectives import Objective, PairSoftmax
 from declutr.recipes import recipe_names, recipe_path
-from declutr.recipes.evaluation import TRANSFORMER
 
 PAGE = Path(__file__).parents[1] / "docs" / "SETTINGS.md"
 FAMILIES = ("simcse", "scd", "sbert", "declutr")

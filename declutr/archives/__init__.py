@@ -122,7 +122,7 @@ def local_place(place: str | os.PathLike) -> Path:
     """Return the local path of a model, also of `~/name`; a URL is downloaded once and cached."""
     name = os.fspath(place)
     if "://" not in name:
-        return Path(name).expanduser()
+        return Path(os.path.expanduser(name))
     from allennlp.common.file_utils import cached_path
 
     return Path(cached_path(name))

@@ -28,6 +28,9 @@ ERRORS = "declutr.commands.errors"
 FRONT_DOOR = "declutr.runs.front_door"
 FIRST_TABLES = "declutr.runs.first_tables"
 
+TRANSFORMER = "TRANSFORMER_MODEL"
+"""The environment variable that chooses the transformer a recipe starts from."""
+
 RECIPES = "training_config"
 """The name of the folder of recipes, which other packages have, too."""
 
@@ -73,8 +76,14 @@ def default_transformers(module: ModuleType) -> bool:
     import those of this package as `training_config/...`, wherever they are installed. Errors of
     recipes and overrides name what they are of.
 
+    A `~` at the begin of the variable is the home folder, where shells left it (`'~/m'`).
+
     Can be removed when Jsonnet can tell whether a variable is set.
     """
+
+    @replaces(module)
+    def _environment_variables(original: Any) -> dict[str, str]:
+        return with_home(original())
 
     @replaces(module)
     def evaluate_file(original: Any, filename: str, ext_vars: Any = (), **others: Any) -> str:
@@ -93,6 +102,12 @@ def default_transformers(module: ModuleType) -> bool:
             raise evaluation.error_of_overrides(text, error) from error
 
     return True
+
+
+def with_home(variables: dict[str, str]) -> dict[str, str]:
+    """Return environment variables, `TRANSFORMER_MODEL` with the home folder in place of `~`."""
+    found = variables.get(TRANSFORMER)
+    return variables if found is None else {**variables, TRANSFORMER: os.path.expanduser(found)}
 
 
 def told_errors(module: ModuleType) -> bool:

@@ -48,7 +48,7 @@ def cached_path(
             "installed: pip install 'declutr[remote]'. Or download the file and give its path."
         )
     archive, mark, inside = text.partition("!") if extract_archive else (text, "", "")
-    path = Path(archive).expanduser()
+    path = Path(os.path.expanduser(archive))
     if not path.exists():
         raise FileNotFoundError(f"file {path} not found")
     if (
@@ -56,7 +56,7 @@ def cached_path(
         and path.is_file()
         and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
     ):
-        path = _extracted(path, Path(cache_dir).expanduser(), force_extract)
+        path = _extracted(path, Path(os.path.expanduser(cache_dir)), force_extract)
     if mark and not (path / inside).exists():
         raise FileNotFoundError(f"'{inside}' not found within '{archive}'")
     return path / inside if mark else path

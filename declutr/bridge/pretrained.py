@@ -39,6 +39,11 @@ def tokenizer_arguments(module: ModuleType) -> bool:
                 f"There is no transformer at '{model_name}'. Expected a folder with a checkpoint, "
                 "or a name on the Hugging Face hub. Recipes take it from TRANSFORMER_MODEL."
             )
+        if path != str(model_name) and os.path.isdir(path):
+            raise FileNotFoundError(
+                f"The transformer '{model_name}' begins with ~, which transformers does not take "
+                f"for the home folder. Write '{path}'."
+            )
         try:
             return original(model_name, **kwargs)
         except OSError as error:  # transformers names neither the model nor where it was chosen

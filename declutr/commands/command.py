@@ -18,6 +18,7 @@ from declutr.commands.errors import CommandError, set_command
 from declutr.commands.help_groups import group
 from declutr.commands.overview import OF_MODELS
 from declutr.system import is_sigterm
+from declutr.system.files import local_path
 
 STDIN = "-"
 
@@ -138,7 +139,7 @@ def require_apart(inputs: Sequence[str], files: Sequence[Path | None], output: P
     `CommandError` : an input is inside the output folder, or is a folder that contains it.
     """
     folder = output.resolve()
-    for place in (Path(name).expanduser().resolve() for name in inputs if name != STDIN):
+    for place in (local_path(name).resolve() for name in inputs if name != STDIN):
         if place.is_dir() and folder.is_relative_to(place):
             raise CommandError(
                 f"The output '{output}' lies in the input folder '{place}', and would be read as "

@@ -14,6 +14,7 @@ from declutr.commands.output import print_whole
 from declutr.recipes import recipe_path
 from declutr.recipes.copies import copy_recipe
 from declutr.recipes.purposes import as_json, as_markdown, as_text
+from declutr.system.files import local_path
 
 _EPILOG = """examples:
   declutr recipes                                who takes which recipe
@@ -75,6 +76,6 @@ def _path(args: argparse.Namespace) -> None:
 
 
 def _copy(args: argparse.Namespace) -> None:
-    recipe, *imported = copy_recipe(args.name, args.output.expanduser(), args.force)
+    recipe, *imported = copy_recipe(args.name, local_path(args.output), args.force)
     print(f"Copied {recipe}" + (", which imports " if imported else ""), end="")
     print(*imported, sep=", ")

@@ -16,7 +16,7 @@ from declutr.corpus import normalize_whitespace, without_surrogates
 from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
-from declutr.system.files import write_whole
+from declutr.system.files import local_path, write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def split_files(
     `ValueError` : if `output` is one of the files, may not be replaced, or its name stands for
         another format.
     """
+    output = local_path(output)
     _check_output(output, files, overwrite)
     workers = default_workers()
     counts = SplitCounts()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from declutr.corpus import Paths, SourceError
 from declutr.corpus.compressed_files import NAMES
 from declutr.corpus.text_files import file_format
+from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def source_files(path: Paths) -> list[Path]:
         file = _downloaded(text)
         NAMES[file] = PurePosixPath(urlsplit(text).path).name
         return [file]
-    expanded = Path(text).expanduser()
+    expanded = local_path(text)
     if expanded.is_dir():
         files = sorted(_files_within(expanded))
     elif expanded.is_fifo():

@@ -26,6 +26,7 @@ from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def open_corpus(
         changed while it was being read.
     """
     files = source_files(path)
-    cache = Path(cache_dir or default_cache_dir()).expanduser()
+    cache = local_path(cache_dir or default_cache_dir())
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests(files, cache, progress)
     folder = store_place(cache, files, digests, codec.fingerprint, text_key, encoding_errors)

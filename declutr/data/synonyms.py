@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.corpus.documents import SourceError, read_lines
+from declutr.system.files import local_path
 
 Synonyms = Callable[[str], tuple[str, ...]]
 """A function from a word in lower case to its synonyms, always in the same order.
@@ -29,7 +30,7 @@ def from_file(place: str | Path) -> Synonyms:
     `NoSynonyms` : if the file cannot be read, or a line has another form.
     """
     try:
-        lines = list(read_lines(Path(place)))
+        lines = list(read_lines(local_path(place)))
     except SourceError as error:
         raise NoSynonyms(f"Cannot read synonyms from '{place}': {error}") from error
     known: dict[str, tuple[str, ...]] = {}

@@ -14,6 +14,7 @@ from declutr.evaluation.scores import Score
 from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
 from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
 from declutr.system import is_sigterm
+from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def all_tasks(
         without_description,
     )
 
-    data = Path(data)
+    data = local_path(data)
     tasks = _built_in(data, protocol)
     if any(descriptions(data)):
         own = described_tasks(data, protocol, {task.name for task in tasks})
@@ -90,7 +91,7 @@ def all_tasks(
     if corpus is not None:
         from declutr.evaluation.tasks.retrieval import SpanRetrieval
 
-        tasks.append(SpanRetrieval(Path(corpus)))
+        tasks.append(SpanRetrieval(local_path(corpus)))
     return tasks
 
 

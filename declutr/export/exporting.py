@@ -24,7 +24,7 @@ from declutr.export.training_record import TrainingRecord, add_scores, training_
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import not_told
-from declutr.system.files import use_umask
+from declutr.system.files import local_path, use_umask
 
 TOLERANCE = 1e-5
 """The default tolerance of `export_model`."""
@@ -103,7 +103,8 @@ def export_model(
     `TypeError` : if `texts` is a single string or a path.
     """
     require_rows(texts)
-    place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
+    place, folder = os.path.expanduser(os.fspath(place)), local_path(folder).absolute()
+    own = as_texts(texts)
     check_place(place, folder, overwrite)
     if not tolerance > 0:
         raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
@@ -151,7 +152,7 @@ def export_model(
             ) as encoder:
                 expected, described = encoder(compared), encoder.describe()
         if scores is not None:
-            add_scores(record, Path(scores), place, described)
+            add_scores(record, local_path(scores), place, described)
         with not_told():
             comparison = export.compare(beside, compared, expected, tolerance)
         notes += export.notes

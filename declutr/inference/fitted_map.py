@@ -19,7 +19,7 @@ import numpy as np
 from declutr._version import __version__
 from declutr.archives import FITTED_TO, WHITENING
 from declutr.inference.embedding_moments import ROWS, WhiteningError
-from declutr.system.files import checksums_of, json_checksum, write_whole
+from declutr.system.files import checksums_of, json_checksum, local_path, write_whole
 
 _Map = TypeVar("_Map", bound="FittedMap")
 
@@ -118,11 +118,11 @@ class FittedMap(ABC):
     @staticmethod
     def stored_in(folder: str | os.PathLike) -> bool:
         """Return whether a folder holds such a map."""
-        return (Path(folder) / FILE).is_file()
+        return (local_path(folder) / FILE).is_file()
 
     def save(self, folder: str | os.PathLike) -> Path:
         """Write `whitening.safetensors` into a folder, whole or not at all; return its path."""
-        file = Path(folder) / FILE
+        file = local_path(folder) / FILE
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, self.to_bytes(), shared=True)
         return file
@@ -169,7 +169,7 @@ def load_map(folder: str | os.PathLike, kinds: Sequence[type[_Map]]) -> _Map:
     """
     from safetensors import SafetensorError, safe_open
 
-    file = Path(folder) / FILE
+    file = local_path(folder) / FILE
     if not file.is_file():
         raise FileNotFoundError(f"No {FILE} in '{folder}'. `declutr whiten MODEL TEXTS` makes one.")
     try:

@@ -73,7 +73,7 @@ def recipe_path(name: str | os.PathLike[str], of_package: bool = False) -> Path:
     `UnknownRecipe` : there is no such file, and no recipe has this name, or more
         than one.
     """
-    if not of_package and (file := Path(name).expanduser()).is_file():
+    if not of_package and (file := Path(os.path.expanduser(name))).is_file():
         return file
     folder = recipes_folder()
     wanted = Path(name).as_posix().removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from declutr.bridge.configurations import TRANSFORMER
 from declutr.bridge.names import own_first
 from declutr.bridge.own_names import spelt
 from declutr.bridge.registry import any_taken
 from declutr.deprecations import Deprecated
 from declutr.recipes import FOLDER, moved_to, recipe_path, recipes_folder
 from declutr.recipes.copies import imported_files
-
-TRANSFORMER = "TRANSFORMER_MODEL"
-"""The environment variable that chooses the transformer a recipe starts from."""
 
 _UNDEFINED = re.compile(r"undefined external variable: (.+)")
 _logger = logging.getLogger(__name__)

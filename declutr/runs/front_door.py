@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from declutr.bridge.component_names import short
-from declutr.recipes.evaluation import TRANSFORMER
+from declutr.bridge.configurations import TRANSFORMER
+from declutr.system.files import local_path
 
 
 @contextmanager
@@ -141,7 +142,7 @@ def _require_kept(args: argparse.Namespace) -> None:
 
     folder = Path(args.serialization_dir).resolve()
     for one in args.data if args.force else ():
-        if Path(one).expanduser().resolve().is_relative_to(folder):
+        if local_path(one).resolve().is_relative_to(folder):
             raise ConfigurationError(
                 f"--force would remove '{one}', which lies in the folder of the run, "
                 f"'{args.serialization_dir}'. Choose another folder."

@@ -16,8 +16,9 @@ from allennlp.common import Params
 from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401 - registers the names that recipes use
+from declutr.bridge.configurations import TRANSFORMER, with_home
 from declutr.recipes import recipe_path, recipes_folder
-from declutr.recipes.evaluation import TRANSFORMER, default_transformer
+from declutr.recipes.evaluation import default_transformer
 from declutr.runs.known_keys import RecipeError, require_known
 
 
@@ -75,7 +76,9 @@ class _Recipe:
     def __init__(self, path: Path, model: str | os.PathLike | None) -> None:
         self.path = path.absolute()
         # As AllenNLP's `Params.from_file`: environment variables are variables of Jsonnet.
-        self._variables = {k: v for k, v in os.environ.items() if not _holds_surrogates(v)}
+        self._variables = with_home(
+            {k: v for k, v in os.environ.items() if not _holds_surrogates(v)}
+        )
         self._model = None if model is None else os.path.expanduser(os.fspath(model))
         if self._model is not None:
             self._variables[TRANSFORMER] = self._model

@@ -30,7 +30,7 @@ from declutr.runs.first_tables import use_first_table
 from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import write_whole
+from declutr.system.files import local_path, write_whole
 from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)
@@ -253,7 +253,7 @@ class RunFolder:
 
     def _holds(self, text: str) -> bool:
         try:
-            place = Path(text).expanduser().resolve()
+            place = local_path(text).resolve()
             if not place.is_relative_to(self._folder.resolve()):
                 return False
             return place.exists() or any(glob.iglob(str(place), recursive=True))

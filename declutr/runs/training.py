@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from allennlp.common import Params
@@ -24,6 +23,7 @@ from declutr.runs.process_state import (
 from declutr.runs.recipe_parameters import recipe_parameters
 from declutr.runs.run_folder import RunFolder, TrainingError
 from declutr.runs.training_texts import as_path
+from declutr.system.files import local_path
 
 _running = threading.Lock()
 
@@ -93,7 +93,7 @@ def train(
     `KeyboardInterrupt` : training was stopped; the last step is in a checkpoint.
     """
     _refuse_in_started_process()
-    run = RunFolder(Path(output).expanduser().absolute())
+    run = RunFolder(local_path(output).absolute())
     run.require(resume, force)
     params = recipe_parameters(recipe, model, keys, overrides)
     _require_given_once(data, validation, keys, overrides)

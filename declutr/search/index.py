@@ -25,6 +25,7 @@ from declutr.search.index_files import (
 from declutr.search.index_prompts import Embedder, Encode, encoder_of_queries, without_prompt
 from declutr.search.searcher import ExactNumpy, SearchableRows, Searcher, ranked
 from declutr.search.stored_lines import StoredLines
+from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class SearchIndex:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder = local_path(folder)
         self.description = IndexDescription.load(self.folder)
         sums = self.description.checksums
         self.lines = StoredLines(self.folder, sums)

@@ -27,7 +27,7 @@ STATIC_TABLES = "static-tables"
 def default_cache_dir() -> Path:
     """Return the folder of files that can be recreated: `$DECLUTR_CACHE` or `~/.cache/declutr`."""
     folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
+    return Path(os.path.expanduser(folder)) if folder else Path.home() / ".cache" / "declutr"
 
 
 def mark_in_use(file: str | os.PathLike, user: object) -> None:

@@ -12,6 +12,7 @@ from filelock import FileLock
 from declutr.bridge import configurations
 from declutr.recipes import UnknownRecipe, recipe_path
 from declutr.recipes.evaluation import RecipeError
+from declutr.runs.recipe_parameters import recipe_parameters
 
 
 @pytest.fixture
@@ -50,6 +51,16 @@ def test_default_transformers(params: Any) -> None:
     assert found["train_data_path"] == "x"
     with pytest.raises(RecipeError, match=r"overrides '\{' cannot be evaluated"):
         params.Params.from_file(recipe_path("declutr_base"), "{")
+
+
+def test_a_tilde_is_the_home_of_the_user(params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configurations.default_transformers(params)
+    monkeypatch.setenv("HOME", "/home/of-tests")
+    monkeypatch.setenv("TRANSFORMER_MODEL", "~/tiny")
+    of_command = params.Params.from_file(recipe_path("simcse"))
+    of_python = recipe_parameters("simcse", overrides={"train_data_path": "x"})
+    for found in (of_command, of_python):
+        assert found["dataset_reader"]["tokenizer"]["model_name"] == "/home/of-tests/tiny"
 
 
 def train(module: Any, recipe: str) -> None:

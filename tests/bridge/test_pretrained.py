@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ def test_the_argument_add_special_tokens_is_dropped(bert: str, bare: Any) -> Non
         plain.get_tokenizer(bert, add_special_tokens=False)
     cured = cached_transformers.get_tokenizer(bert, add_special_tokens=False)
     assert cured is cached_transformers.get_tokenizer(bert)
+
+
+def test_a_tilde_in_a_configuration_is_told(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path(bert).parent))
+    with pytest.raises(FileNotFoundError, match=f"begins with ~, .*Write '{re.escape(bert)}'"):
+        cached_transformers.get_tokenizer(f"~/{Path(bert).name}")
 
 
 @pytest.fixture

@@ -123,6 +123,8 @@ class TestSourceFiles:
         file = write("a.txt", "1")
         monkeypatch.setenv("HOME", str(tmp_path))
         assert source_files("~/a.txt") == [file]
+        monkeypatch.chdir(tmp_path)
+        assert source_files(write("~$a.txt", "1").name) == [Path("~$a.txt")]  # no user's home
 
     @pytest.mark.parametrize("name", ["a [1] *?.txt", "a#b %20 & é@c.txt", "[x]/{y}.txt"])
     def test_names_with_special_characters(self, write, name):

@@ -353,9 +353,11 @@ def test_a_missing_model_is_reported(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plain_transformer_is_exported(tmp_path: Path) -> None:
+def test_a_plain_transformer_is_exported(tmp_path: Path, monkeypatch) -> None:
     place = families.build("electra", tmp_path / "electra")
-    made = export_model(place, tmp_path / "out", normalize=True, onnx=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = export_model("~/electra", "~/out", normalize=True, onnx=False)
+    assert made.folder == tmp_path / "out"
     assert max(made.comparison.differences.values()) <= made.comparison.limit
     assert any("white space as it comes" in note for note in made.notes)
     expected = Encoder(place, dtype="float32", normalize=True)(families.TEXTS)

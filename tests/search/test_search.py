@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import os
 import shutil
 import tracemalloc
 from dataclasses import replace
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from declutr.inference.bulk import EmbeddingFolderError
+from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, embed_rows
+from declutr.inference.whitening import Whitening
 from declutr.search import Hit, SearchError, SearchIndex, build_index, searcher
 from declutr.search.backends import exact_searcher
 from declutr.search.index_files import IndexDescription
@@ -423,6 +425,19 @@ class TestDamaged:
             built(tmp_path, "numpy")
         built(tmp_path, "numpy", overwrite=True)
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    folder = built(Path("~/index"), "numpy").folder
+    assert folder == tmp_path / "home" / "index"
+    assert len(StoredEmbeddings("~/index/embeddings")) == len(LINES)
+    embed_rows(FakeEncoder(), LINES, "~/rows", dimension=16, describe={})
+    Whitening.fit([np.random.default_rng(0).normal(size=(300, 4))]).save("~/fitted")
+    assert Whitening.load("~/fitted").texts == len(LINES)
+    assert sorted(os.listdir(tmp_path)) == ["home"]
+    assert sorted(os.listdir(tmp_path / "home")) == ["fitted", "index", "rows"]
 
 
 def test_the_path_of_the_model_may_be_invalid_utf8(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
 from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
 from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, Encode, ShardRun, Summary
+from declutr.system.files import local_path
 
 _SHARD_BYTES = 64 << 20
 _MOST_ROWS = 65_536
@@ -90,7 +91,7 @@ def embed_rows(
     _check(dimension, shard_rows, format, dtype)
     require_rows(rows)
     require(format)
-    folder = Path(folder)
+    folder = local_path(folder)
     with manifests.output_folder(folder):
         manifests.require_ours(folder)
         input_rows = InputRows(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from declutr.inference.bulk.manifest import MANIFEST, EmbeddingFolderError, Manifest
 from declutr.inference.bulk.shard_files import checked_shard, read_shard
-from declutr.system.files import CheckedFile, DamagedFile
+from declutr.system.files import CheckedFile, DamagedFile, local_path
 
 # The number of shards held open: npy files are only mapped, others are held in memory.
 _MAPPED_OPEN, _READ_OPEN = 64, 2
@@ -55,7 +55,7 @@ class StoredEmbeddings:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
+        self.folder = local_path(folder)
         self._version = self._version_now()
         manifest = Manifest.load(self.folder)
         if manifest is None:

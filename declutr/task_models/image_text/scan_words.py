@@ -1,11 +1,12 @@
 """The words of SCAN's code: the Tokenizer "nltk_words" and the Vocabulary "scan"."""
 
 import json
-from pathlib import Path
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.tokenizers import Token, Tokenizer
+
+from declutr.system.files import local_path
 
 _PADDING, _UNKNOWN = "<pad>", "<unk>"
 
@@ -57,7 +58,7 @@ class ScanVocabulary(Vocabulary):
         `ConfigurationError` : there is no such file, or it has no such words.
         """
         try:
-            words = json.loads(Path(file).read_text(encoding="utf-8"))["word2idx"]
+            words = json.loads(local_path(file).read_text(encoding="utf-8"))["word2idx"]
             ordered = sorted(words, key=words.__getitem__)
         except OSError as error:
             raise ConfigurationError(f"No vocabulary at '{file}' ({error.strerror}).") from error
