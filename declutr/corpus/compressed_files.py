@@ -19,6 +19,7 @@ NAMES: dict[Path, str] = {}
 _OF_SYSTEMS = re.compile(r"^__MACOSX/|(^|/)\.")
 _PACKAGES = {".zst": "zstandard", ".lz4": "lz4"}
 _BLOCK = 1 << 17  # bytes that are decompressed at once
+_Frame = tuple[Any, ...]  # what makes the decompressor of a frame, and how much it gives at a time
 
 
 def is_compressed(file: Path) -> bool:
@@ -54,8 +55,8 @@ def open_bytes(file: Path) -> BinaryIO:
     if suffix == ".zip":
         with _opened_zip(file) as archive:  # The stream of its file keeps the archive open.
             return cast(BinaryIO, archive.open(_only_member(archive, file)))
-    if (frames := _frames(file, suffix)) is not None:
-        return cast(BinaryIO, io.BufferedReader(frames, _BLOCK))
+    if (new := _frame(suffix)) is not None:
+        return opened_frames(open(file, "rb"), *new)
     from fsspec.utils import infer_compression
 
     compression = infer_compression(f"file{suffix}") if suffix in COMPRESSIONS else None
@@ -109,17 +110,26 @@ def _only_member(archive: zipfile.ZipFile, file: Path) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _frames(file: Path, suffix: str) -> "_Frames | None":
-    """Return the stream of a file of frames which other streams may end before without an error.
+BZ2: _Frame = (bz2.BZ2Decompressor, _BLOCK)
+XZ: _Frame = (lzma.LZMADecompressor, _BLOCK)
 
-    Those of Python's bz2 and lzma end where something follows a frame that does not begin another
-    one, and those of the package zstandard where a file is cut off. fsspec's other choices for
-    Zstandard, of Python 3.14 and of backports.zstd, do not.
+
+def opened_frames(file: BinaryIO, new: Callable[[], Any], *at_once: int) -> BinaryIO:
+    """Return the decompressed bytes of a file of frames, as `*BZ2` or `*XZ` decompresses them.
+
+    Streams of Python's bz2 and lzma end without an error where something follows a frame that does
+    not begin another one, and those of the package zstandard where a file is cut off. fsspec's
+    other choices for Zstandard, of Python 3.14 and of backports.zstd, do not.
     """
+    return cast(BinaryIO, io.BufferedReader(_Frames(file, new, *at_once), _BLOCK))
+
+
+def _frame(suffix: str) -> _Frame | None:
+    """Return the decompressor of a format whose files `opened_frames` reads."""
     if suffix == ".bz2":
-        return _Frames(open(file, "rb"), bz2.BZ2Decompressor, _BLOCK)
+        return BZ2
     if suffix in (".xz", ".lzma"):
-        return _Frames(open(file, "rb"), lzma.LZMADecompressor, _BLOCK)
+        return XZ
     if suffix != ".zst":
         return None
     try:
@@ -128,7 +138,7 @@ def _frames(file: Path, suffix: str) -> "_Frames | None":
         return None
     # Published dumps are packed by `zstd --long=31`, whose frames are refused otherwise.
     decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
-    return _Frames(open(file, "rb"), decompressor.decompressobj)
+    return (decompressor.decompressobj,)
 
 
 class _Frames(io.RawIOBase):

@@ -28,10 +28,14 @@ _FORMATS = {
     ".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet", ".csv": "csv",
     ".tsv": "tsv",
 }  # fmt: skip
-_REPLACEMENT = "\ufffd"
-# These are the two kinds of unusual lines that are read and logged.
+_REPLACEMENT, _MARK = "\ufffd", "\ufeff"
+# These are the kinds of unusual lines that are read and logged.
 _REPLACED = "U+FFFD, most often for bytes that are not valid UTF-8"
 _RETURN = "a carriage return, which does not end a line"
+_MARKED = (
+    "a byte order mark at their begin, which stays in the text, as where files were joined "
+    r"(sed 's/^\xEF\xBB\xBF//' OLD > NEW removes it)"
+)
 
 HEAD = 4096
 """The number of bytes that `encoding_of` needs, unless the file is shorter."""
@@ -211,6 +215,9 @@ def noted_lines(
     counts: Counter[str] = Counter()
     first: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
+        if line.startswith(_MARK):
+            counts[_MARKED] += 1
+            first.setdefault(_MARKED, number)
         text = line.removesuffix("\n").removesuffix("\r")
         if errors == "replace" and _REPLACEMENT in text:
             counts[_REPLACED] += 1
@@ -225,7 +232,7 @@ def noted_lines(
                     r"it with `tr '\r' '\n' < OLD > NEW`."
                 )
         yield line if ends else text
-    for what in filter(first.get, (_REPLACED, _RETURN)):
+    for what in filter(first.get, (_REPLACED, _RETURN, _MARKED)):
         logger.warning(
             "'%s': %d line(s) hold %s; the first is line %d.", name, counts[what], what, first[what]
         )

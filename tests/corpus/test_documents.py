@@ -170,6 +170,14 @@ class TestLines:
         assert read(file) == rows
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_the_byte_order_marks_of_joined_files_are_told(write, caplog, name):
+    with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+        rows = read(write(name, "\ufefftext\nka\n\ufefflo\ufeff\nmi\n"))
+    assert rows == ["text", "ka", "\ufefflo\ufeff", "mi"][name.endswith("csv") :]
+    assert "1 line(s) hold a byte order mark" in caplog.text and "is line 3" in caplog.text
+
+
 class TestCarriageReturns:
     """A line feed ends a row, as `wc -l` counts, and a carriage return alone does not."""
 

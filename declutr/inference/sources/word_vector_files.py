@@ -4,7 +4,7 @@ Each line has a word and d numbers, separated by single spaces; the first line o
 number of words and d. A file is parsed once; its array is cached and mapped into memory.
 """
 
-import bz2
+import codecs
 import gzip
 import itertools
 import json
@@ -23,6 +23,7 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.corpus.compressed_files import BZ2, XZ, opened_frames
 from declutr.inference.sources.source import EncoderError
 from declutr.system.cache_folder import default_cache_dir, mark_in_use
 from declutr.system.files import CheckedFile, DamagedFile, file_checksums
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 _LAYOUT = 1  # to be increased when the cached files change
 _CHECKSUMS = "checksums.json"
 _LINES = 4096  # the number of lines that are parsed at once
-_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
+_FRAMES = {b"\xfd7": XZ, b"BZ": BZ2}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -121,7 +122,8 @@ def _convert(file: Path, folder: Path) -> None:
         ) as bar,
     ):  # fmt: skip
         parser = _Parser(file)
-        lines = _lines(file, raw)
+        unpacked = _unpacked(file, raw)  # closes the file with it
+        lines = _lines(file, unpacked)
         while block := list(itertools.islice(lines, _LINES)):
             bar.update(raw.tell() - bar.n)  # for a compressed file, its compressed bytes
             found, numbers = parser.parse(block)
@@ -133,14 +135,21 @@ def _convert(file: Path, folder: Path) -> None:
     (folder / _CHECKSUMS).write_text(json.dumps(sums))
 
 
-def _lines(file: Path, raw: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of an open file, which may be compressed."""
+def _unpacked(file: Path, raw: BinaryIO) -> Any:
+    """Return the decompressed bytes of an open file, which may be compressed."""
     magic = raw.read(2)
     raw.seek(0)
     if magic == b"PK":
         raise EncoderError(f"'{file}' is a zip archive; unpack it and give the file inside.")
+    if magic == b"\x1f\x8b":
+        return gzip.open(raw)
+    return opened_frames(raw, *_FRAMES[magic]) if magic in _FRAMES else raw
+
+
+def _lines(file: Path, unpacked: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, and raise `EncoderError` where its compressed bytes are broken."""
     try:
-        yield from _PACKED[magic](raw) if magic in _PACKED else raw
+        yield from unpacked
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         raise EncoderError(
             f"'{file}' cannot be read to its end: {error}. It is not complete; download it again."
@@ -186,6 +195,7 @@ class _Parser:
 
     def _begin(self, block: list[bytes]) -> list[bytes]:
         """Learn the width from the first line; return the block without a header line."""
+        block = [block[0].removeprefix(codecs.BOM_UTF8), *block[1:]]
         first = block[0].split()
         if b"\0" in block[0]:
             raise EncoderError(

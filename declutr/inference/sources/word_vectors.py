@@ -180,7 +180,7 @@ class WordVectors(WordAverages):
 def _probabilities(file: Path) -> dict[str, float]:
     """Return the probability of each word, from a file of counts."""
     counts: dict[str, int] = {}
-    with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+    with file.open(encoding="utf-8-sig", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             word, _, count = line.rstrip().rpartition(" ")
             if not word or not count.isdecimal():

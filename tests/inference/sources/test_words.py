@@ -1,6 +1,7 @@
 """Tests of averages of word vectors, of intact and broken files, and of random vectors."""
 
 import bz2
+import codecs
 import gzip
 import itertools
 import lzma
@@ -85,6 +86,18 @@ def test_compressed_files_and_headers_are_read(
 ) -> None:
     encoder = open_encoder(f"words:{vector_file(pack((header + GLOVE).encode()), name)}")
     assert np.allclose(encoder(list(VECTORS)), list(VECTORS.values()))
+
+
+@pytest.mark.parametrize(("pack", "between"), [(bz2.compress, b""), (lzma.compress, b"\0" * 4)])
+def test_all_parts_of_a_file_are_read_or_there_is_an_error(
+    vector_file: Callable[..., str], pack: Callable[[bytes], bytes], between: bytes
+) -> None:
+    lines = GLOVE.encode().splitlines(keepends=True)
+    parts = [pack(codecs.BOM_UTF8 + lines[0]), between + pack(b"".join(lines[1:]))]
+    encoder = open_encoder(vector_file(b"".join(parts)))
+    assert np.allclose(encoder(list(VECTORS)), list(VECTORS.values()))
+    with pytest.raises(EncoderError, match=r"cannot be read to its end"):
+        open_encoder(vector_file(b"X".join(parts)))
 
 
 def test_irregular_lines_of_published_files_are_read(vector_file: Callable[..., str]) -> None:
