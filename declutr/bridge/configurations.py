@@ -204,8 +204,8 @@ def alone_in_folder(module: ModuleType) -> bool:
             lock.acquire(timeout=_LEAVING)
         except filelock.Timeout:
             raise module.ConfigurationError(
-                f"Another process trains in '{folder}' (it holds the lock '{lock.lock_file}'). Wait "
-                "for it, or choose another folder."
+                f"Another process trains in '{folder}' (it holds the lock '{lock.lock_file}'). "
+                "Wait for it, or choose another folder."
             ) from None
         except (OSError, NotImplementedError) as error:
             logger.warning("Nothing keeps others from training in %s: %s", folder, error)

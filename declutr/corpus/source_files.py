@@ -14,6 +14,7 @@ from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 
+_DATASET_DICT = "dataset_dict.json"  # what `save_to_disk` of a DatasetDict writes beside its splits
 _TOLD: set[str] = set()  # paths of which a warning has been logged
 
 
@@ -63,6 +64,11 @@ def source_files(path: Paths) -> list[Path]:
             f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
             "compressed), JSON lines, CSV or TSV with a header, parquet, a folder of such files, "
             "or a glob that matches some."
+        )
+    if any(file.name == _DATASET_DICT for file in files):
+        raise SourceError(
+            f"'{text}' is a DatasetDict, as save_to_disk of datasets writes. Write a split of "
+            "it as parquet: datasets.load_from_disk(folder)['train'].to_parquet('docs.parquet')."
         )
     _tell_formats(text, files)
     return files

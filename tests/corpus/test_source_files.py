@@ -119,6 +119,13 @@ class TestSourceFiles:
         with pytest.raises(SourceError, match=r"is a pipe, which can be read.* - for stan"):
             source_files(tmp_path / "pipe")
 
+    def test_a_dataset_dict_is_told_with_what_to_write(self, write, tmp_path):
+        write("saved/dataset_dict.json", '{"splits": ["train"]}')
+        write("saved/train/data-00000-of-00001.arrow", "")
+        for place in ("saved", "saved/**"):
+            with pytest.raises(SourceError, match=r" is a DatasetDict, .*\['train'\]\.to_parq"):
+                source_files(tmp_path / place)
+
     def test_the_home_folder_is_expanded(self, write, monkeypatch, tmp_path):
         file = write("a.txt", "1")
         monkeypatch.setenv("HOME", str(tmp_path))
