@@ -201,6 +201,70 @@ def ids_of_the_tokenizer(module: ModuleType) -> bool:
     return True
 
 
+def same_pieces(module: ModuleType) -> bool:
+    """Refuse an embedder whose `max_length` is not that of the token indexer.
+
+    AllenNLP joined the pieces of a text as if they had the embedder's length, so that embeddings
+    were those of other tokens, and with a `max_length` of the embedder alone there was an
+    AssertionError. Can be removed when AllenNLP compares the two.
+    """
+
+    @replaces(module.PretrainedTransformerEmbedder)
+    def forward(
+        original: Any,
+        self: Any,
+        token_ids: Any,
+        mask: Any,
+        type_ids: Any = None,
+        segment_concat_mask: Any = None,
+    ) -> Any:
+        require_same_pieces(self, token_ids, mask, segment_concat_mask)
+        return original(self, token_ids, mask, type_ids, segment_concat_mask)
+
+    return True
+
+
+def require_same_pieces(embedder: Any, token_ids: Any, mask: Any, pieces: Any) -> None:
+    """Raise if an embedder cuts texts into other pieces than the token indexer did.
+
+    # Parameters
+
+    embedder : AllenNLP's embedder "pretrained_transformer", or one of the same attributes.
+    token_ids : `(N, L)`, those of all pieces of a text, one after another.
+    mask : `(N, M)` bool, that of the text as a whole.
+    pieces : `(N, L)` bool, that of `token_ids`; `None` of an indexer without `max_length`.
+
+    # Raises
+
+    `ConfigurationError` : the two have not the same `max_length`.
+    """
+    import torch
+    from allennlp.common.checks import ConfigurationError
+
+    size = embedder._max_length
+    if pieces is None:
+        if size is None:
+            return
+        indexer = "has none"
+    else:
+
+        def whole(lengths: Any) -> Any:
+            joints = 0 if size is None else (lengths.clamp(min=1) - 1) // size
+            return lengths - joints * embedder._num_added_tokens
+
+        # Lengths of rows wait for a GPU. Those of the batch tell, unless it is padded further.
+        if whole(torch.tensor(token_ids.size(1))) == mask.size(1):
+            return
+        if (whole(pieces.sum(1)) == mask.sum(1)).all():
+            return
+        indexer = "has another one"
+    raise ConfigurationError(
+        f"The embedder of a transformer has max_length {'null' if size is None else size}, and the "
+        f"token indexer {indexer}, so that embeddings would be those of other tokens. Set the same "
+        "one in both, or in neither."
+    )
+
+
 def empty_beside_long(module: ModuleType) -> bool:
     """Let the embedder put the pieces of texts together where one of the batch is empty.
 

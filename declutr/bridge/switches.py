@@ -136,6 +136,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
         pretrained.empty_beside_long,
+        pretrained.same_pieces,
     ),
     "allennlp.modules.transformer.transformer_module": (module_weights.checkpoint_files,),
     "allennlp.nn.parallel.ddp_accelerator": (

@@ -12,6 +12,7 @@ from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
+from declutr.bridge.pretrained import require_same_pieces
 from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import (
@@ -123,9 +124,13 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
 
         # Raises
 
-        `ConfigurationError` : the texts are longer than the transformer allows.
+        `ConfigurationError` : the texts are longer than the transformer allows, or `max_length` is
+            not that of the token indexer.
         """
-        if self._max_length is None or token_ids.size(1) <= self._max_length:
+        long = self._max_length is not None and token_ids.size(1) > self._max_length
+        if long or segment_concat_mask is not None:
+            require_same_pieces(self, token_ids, mask, segment_concat_mask)
+        if not long:
             attended = mask if segment_concat_mask is None else segment_concat_mask
             return self._encode(token_ids, attended, type_ids, cut_features)
         folded = self._folded(token_ids)

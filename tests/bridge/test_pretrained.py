@@ -13,13 +13,16 @@ import pytest
 import torch
 import transformers
 from allennlp.common import Params, cached_transformers
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, Instance, TokenIndexer, Vocabulary
 from allennlp.data.data_loaders.data_collator import DataCollator
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
+from allennlp.modules import TokenEmbedder
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 
+import declutr.plugin  # noqa: F401 - registers the names below
 from declutr.bridge import pretrained
 from tests.hostile_archives import with_json, with_remote_code
 
@@ -188,6 +191,37 @@ def test_empty_texts_keep_their_special_tokens(max_length: int, bert: str, bare:
         for row, text in enumerate(others):
             alone = embedded([text], max_length)[0]
             torch.testing.assert_close(whole[row, : len(alone)], alone)
+
+
+@pytest.mark.parametrize("kind", ["pretrained_transformer_mismatched", "ours"])
+@pytest.mark.parametrize(
+    ("of_indexer", "of_embedder"), [(None, 8), (8, None), (8, 16), (16, 8), (8, 8), (None, None)]
+)
+def test_pieces_of_another_length_are_refused(
+    of_indexer: int | None, of_embedder: int | None, kind: str, bert: str
+) -> None:
+    """Offsets of words would lead to other tokens: texts have several pieces of 6 words."""
+    apart = kind != "ours"
+    tokenizer = WhitespaceTokenizer() if apart else PretrainedTransformerTokenizer(bert)
+    name = kind if apart else "pretrained_transformer"
+    indexer = TokenIndexer.by_name(name)(bert, max_length=of_indexer)
+    embedder = TokenEmbedder.by_name(kind if apart else "pretrained_transformer_mlm")(
+        bert, max_length=of_embedder
+    ).eval()
+    fields = [
+        TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in ("a b", "a " * 9)
+    ]
+    batch = Batch([Instance({"text": field}) for field in fields])
+    batch.index_instances(Vocabulary())
+    tensors = batch.as_tensor_dict()["text"]["tokens"]
+    if of_indexer == of_embedder:
+        assert embedder(**tensors).shape[:2] == tensors["mask"].shape
+        further = {name: torch.nn.functional.pad(t, (0, 9)) for name, t in tensors.items()}
+        if not apart:  # as `token_min_padding_length` pads texts
+            assert embedder(**further).size(0) == 2
+        return
+    with pytest.raises(ConfigurationError, match=r"Set the same one in both, or in neither"):
+        embedder(**tensors)
 
 
 def test_ids_of_another_tokenizer_are_told(
