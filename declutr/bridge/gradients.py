@@ -68,20 +68,11 @@ def means_of_batches(module: ModuleType) -> bool:
     def on_backward(
         original: Any, self: Any, trainer: Any, batch_outputs: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        mean = {**batch_outputs, "loss": batch_outputs["loss"] / _batches_of_step(trainer)}
+        batches = getattr(trainer, "_batches_in_step", 1)  # of `batches_of_processes`
+        mean = {**batch_outputs, "loss": batch_outputs["loss"] / batches}
         return original(self, trainer, mean, *args, **kwargs)
 
     return True
-
-
-def _batches_of_step(trainer: Any) -> int:
-    """Return how many batches the current step of a trainer has; the last of an epoch has fewer."""
-    batches = trainer._num_gradient_accumulation_steps
-    try:
-        left = len(trainer.data_loader) - trainer._batches_in_epoch_completed * batches
-    except TypeError:  # the length is unknown, as of data that are read while training
-        left = batches
-    return min(batches, left) if left > 0 else batches
 
 
 def batches_of_processes(module: ModuleType) -> bool:
@@ -90,21 +81,29 @@ def batches_of_processes(module: ModuleType) -> bool:
     Where a process had no batches left within a step of `num_gradient_accumulation_steps`, the
     others took it with the gradients of the batches up to there, divided by the number of all of
     them, so that they counted less; and they asked for the next batch while it exchanged other
-    things. Can be removed when processes agree on the batches of a step before they take it.
+    things. The trainer notes the number of batches for `means_of_batches`.
+
+    Can be removed when processes agree on the batches of a step before they take it.
     """
 
     @replaces(module.GradientDescentTrainer)
     def _train_epoch(original: Any, self: Any, epoch: int) -> Any:
-        size = self._num_gradient_accumulation_steps
-        if not self._distributed or size == 1:
+        if self._num_gradient_accumulation_steps == 1:
             return original(self, epoch)
         util = module.common_util
         plain = util.lazy_groups_of
-        shared = importlib.import_module(DISTRIBUTED).groups_of_processes
 
-        util.lazy_groups_of = lambda batches, size: shared(
-            plain(batches, size), size, self.cuda_device, partial(was_taken, self)
-        )
+        def steps(batches: Any, size: int) -> Any:
+            util.lazy_groups_of = plain
+            groups = plain(batches, size)
+            if self._distributed:
+                shared = importlib.import_module(DISTRIBUTED).groups_of_processes
+                groups = shared(groups, size, self.cuda_device, partial(was_taken, self))
+            for group in groups:
+                self._batches_in_step = len(group)
+                yield group
+
+        util.lazy_groups_of = steps
         try:
             return original(self, epoch)
         finally:
@@ -124,6 +123,32 @@ def unscaled_norms(module: ModuleType) -> bool:
         norm = original(self)
         scaled = self._grad_norm is True and self._scaler is not None
         return norm / self._scaler.get_scale() if scaled else norm
+
+    return True
+
+
+def whole_steps(module: ModuleType) -> bool:
+    """Refuse `num_gradient_accumulation_steps` below 1, and tell what `null` does.
+
+    AllenNLP takes all batches of an epoch in one step for `null`, as its tests do, and says
+    nothing of it. Can be removed when AllenNLP checks the number.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        batches = given.get("num_gradient_accumulation_steps", 1)
+        if batches is None:
+            logger.warning(
+                "num_gradient_accumulation_steps is null: a step has all batches of an epoch. If "
+                "each batch is meant to be a step, set it to 1."
+            )
+        elif batches < 1:
+            raise module.ConfigurationError(
+                f"num_gradient_accumulation_steps is {batches}, expected the number of batches "
+                "that a step has: 1, or more."
+            )
+        return original(cls, *args, **kwargs)
 
     return True
 

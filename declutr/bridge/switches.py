@@ -159,6 +159,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         gradients.unscaled_norms,
         gradients.no_norms,
         gradients.frozen_in_processes,
+        gradients.whole_steps,
         gradients.frozen_names,
         schedules.steps_of_all,
         checkpoints.callback_states,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks import ShouldValidateCallback
 
@@ -56,6 +57,11 @@ class ExactResume(TrainerCallback):
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         super().on_start(trainer, *args, **kwargs)
+        if trainer._num_gradient_accumulation_steps is None:
+            raise ConfigurationError(
+                "num_gradient_accumulation_steps is null, which makes one step of an epoch. The "
+                "callback exact_resume needs the number of batches that a step has: 1, or more."
+            )
         self._on_cpu = trainer.cuda_device.type == "cpu"
         settle_kernels(trainer)
         if self._on_cpu and self._other_kernels:

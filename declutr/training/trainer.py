@@ -146,6 +146,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         outputs: list[dict[str, Any]] = []
         losses: list[torch.Tensor] = []
         penalties: list[torch.Tensor] = []
+        self._batches_in_step = len(group)  # for AllenNLP's callback "mixed_precision_backward"
         for batch in group:
             with torch.autocast("cuda", torch.float16, enabled=self._use_amp):
                 output = self.batch_outputs(batch, for_training=True)

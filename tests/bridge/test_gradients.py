@@ -3,12 +3,12 @@
 import importlib
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import TensorField
@@ -95,37 +95,55 @@ def test_a_model_with_sparse_embeddings_trains(train: Any, tmp_path: Path) -> No
         torch.testing.assert_close(sparse[name], value, rtol=1e-6, atol=1e-7)
 
 
-class Read:
-    """A data loader of data whose number of batches is not known before they are read."""
+class Unknown(SimpleDataLoader):
+    """A loader of data whose number of batches is not known before they are read."""
 
     def __len__(self) -> int:
         raise TypeError
 
 
-@pytest.mark.parametrize(
-    "loader, done, batches", [([0] * 5, 1, 2), ([0] * 5, 2, 1), ([0] * 4, 2, 2), (Read(), 9, 2)]
-)
+class Fewer(SimpleDataLoader):
+    """A loader that has fewer batches than it tells, as steps of several processes may have."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SimpleDataLoader, Unknown, Fewer])
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_mixed_precision_divides_by_the_batches_of_a_step(
-    loader: Any, done: int, batches: int, bare: Any
+    size: int, kind: type[SimpleDataLoader], bare: Any
 ) -> None:
-    module = bare("allennlp.training.callbacks.backward")
-    trainer = SimpleNamespace(
-        _scaler=torch.amp.GradScaler("cpu", init_scale=1.0),
-        _num_gradient_accumulation_steps=2,
-        _batches_in_epoch_completed=done,
-        data_loader=loader,
-    )
+    training = bare("allennlp.training.gradient_descent_trainer")
+    backward = bare("allennlp.training.callbacks.backward")
 
-    def gradient() -> float:
-        weight = torch.nn.Parameter(torch.ones(1))
-        outputs = {"loss": 4 * weight.sum()}
-        assert module.MixedPrecisionBackwardCallback("").on_backward(trainer, outputs, False)
-        assert weight.grad is not None and outputs["loss"] == 4
-        return weight.grad.item()
+    def trained(scaler: Any) -> list[float]:
+        rows = [Instance({"x": TensorField(torch.tensor([float(n)]))}) for n in (1, 3, 8, 2, 7)]
+        model, loader = Steep(), kind(rows, 1)
+        trainer = training.GradientDescentTrainer(
+            model,
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            loader,
+            cuda_device=-1,
+            num_epochs=1,
+            num_gradient_accumulation_steps=size,
+            callbacks=[backward.MixedPrecisionBackwardCallback("")] if scaler else [],
+        )
+        trainer._scaler = scaler
+        trainer.train()
+        return model.weights.tolist()
 
-    assert gradient() == 4
-    assert gradients.means_of_batches(module)
-    assert gradient() == 4 / batches
+    def scaled() -> list[float]:  # powers of two scale without rounding
+        return trained(torch.amp.GradScaler("cpu", init_scale=1024.0))
+
+    expected = trained(None)
+    assert (scaled() == expected) is (size == 1)
+    assert gradients.means_of_batches(backward)
+    assert gradients.batches_of_processes(training)
+    lazy_groups_of = training.common_util.lazy_groups_of
+    assert trained(None) == scaled() == expected
+    assert training.common_util.lazy_groups_of is lazy_groups_of
 
 
 class Steep(Model):
@@ -227,3 +245,28 @@ def test_a_pattern_that_freezes_nothing_is_told(
     first, second = told("nothing$", "wieghts")
     assert "'nothing$'" in first and "'wieghts'" in second and "'weights'" in second
     assert told() == []
+
+
+@pytest.mark.slow
+def test_a_step_without_a_number_of_batches_is_told(
+    bare: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+
+    def trainer(batches: Any) -> Any:
+        loader = SimpleDataLoader([Instance({"x": TensorField(torch.ones(1))})], 1)
+        optimizer = Lazy(Optimizer.by_name("sgd"), constructor_extras={"lr": 1.0})
+        return module.GradientDescentTrainer.from_partial_objects(
+            Steep(),
+            str(tmp_path),
+            loader,
+            optimizer=optimizer,
+            num_gradient_accumulation_steps=batches,
+        )
+
+    assert gradients.whole_steps(module)
+    assert trainer(2) and "is null" not in caplog.text
+    assert trainer(None) and "is null: a step has all batches of an epoch" in caplog.text
+    for batches in (0, -1):
+        with pytest.raises(ConfigurationError, match=rf"_steps is {batches}, expected the number"):
+            trainer(batches)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.metrics import CategoricalAccuracy
@@ -220,6 +221,9 @@ def test_other_models_and_loaders_can_be_resumed(tmp_path: Path) -> None:
     assert trainer._train_epoch(0) == {"loss": 1.0}
     callback.on_epoch(trainer, {}, 0)
     assert callback.state_dict()["means"] is None
+    trainer._num_gradient_accumulation_steps = None
+    with pytest.raises(ConfigurationError, match=r"_steps is null, .* needs the number of batches"):
+        callback.on_start(trainer)
 
 
 def test_losses_of_two_processes_go_on_in_one() -> None:
