@@ -75,6 +75,57 @@ def means_of_batches(module: ModuleType) -> bool:
     return True
 
 
+def adversarial_gradients(module: ModuleType) -> bool:
+    """Let the callback of `adversarial_bias_mitigator` update by the equation of its paper.
+
+    Zhang et al. (2018), equation 1, takes from a gradient g its projection (g u) u on the direction
+    u of the adversary's gradient. AllenNLP subtracts one number from all entries, the sum of g u u.
+    It also discards, in each backward pass, the gradients of the batches before within a step, and
+    where the adversary's gradient is zero, it divides by its length.
+
+    Can be removed when AllenNLP computes the projection, and adds up the gradients of a step.
+    """
+    import torch
+
+    @replaces(module.AdversarialBiasMitigatorBackwardCallback)
+    def on_backward(
+        original: Any,
+        self: Any,
+        trainer: Any,
+        batch_outputs: Any,
+        backward_called: bool,
+        **kwargs: Any,
+    ) -> bool:
+        model = trainer.model
+        if backward_called or not (hasattr(model, "predictor") and hasattr(model, "adversary")):
+            return original(self, trainer, batch_outputs, backward_called, **kwargs)  # raises
+        batches = getattr(trainer, "_batches_in_step", 1)  # of `batches_of_processes`
+        before = _taken_gradients(model)
+        (batch_outputs["adversary_loss"] / batches).backward(retain_graph=True)
+        against = _taken_gradients(model.predictor)
+        (batch_outputs["loss"] / batches).backward()
+        for parameter, gradient in against.items():
+            if parameter.grad is not None:
+                length = torch.linalg.norm(gradient) + torch.finfo(gradient.dtype).tiny
+                unit = gradient / length
+                parameter.grad -= (parameter.grad * unit).sum() * unit
+                parameter.grad -= self.adversary_loss_weight * gradient
+        for parameter, gradient in before.items():
+            parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+        batch_outputs["adversary_loss"] = batch_outputs["adversary_loss"].detach()
+        return True
+
+    return True
+
+
+def _taken_gradients(model: Any) -> dict[Any, Any]:
+    """Return the gradients of parameters that have any, which lose them."""
+    found = {p: p.grad for p in model.parameters() if p.grad is not None}
+    for parameter in found:
+        parameter.grad = None
+    return found
+
+
 def batches_of_processes(module: ModuleType) -> bool:
     """Let a step have as many batches in each of several processes as in the one with the fewest.
 

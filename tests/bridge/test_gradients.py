@@ -1,8 +1,10 @@
 """Gradients are rescaled if sparse, too, are means of batches, and are limited in a search."""
 
 import importlib
+import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +95,58 @@ def test_a_model_with_sparse_embeddings_trains(train: Any, tmp_path: Path) -> No
     dense, sparse = weights(False), weights(True)
     for name, value in dense.items():
         torch.testing.assert_close(sparse[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_adversarial_gradients_are_those_of_the_paper(bare: Any) -> None:
+    """Loops over equation 1 of Zhang et al. (2018); a step has the mean of its batches."""
+    module = bare("allennlp.fairness.adversarial_bias_mitigator")
+    torch.manual_seed(0)
+    model: Any = torch.nn.Module().double()
+    model.predictor = torch.nn.Linear(3, 2, bias=False).double()
+    model.adversary = torch.nn.Linear(2, 1, bias=False).double()
+    weights = [model.predictor.weight, model.adversary.weight]
+    data = [[torch.randn(5, n, dtype=torch.double) for n in (3, 2, 1)] for _ in range(2)]
+    trainer = SimpleNamespace(
+        model=model, optimizer=torch.optim.SGD(weights, lr=1.0), _batches_in_step=2
+    )
+
+    def outputs(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = model.predictor(x)
+        of_adversary = model.adversary(found) - z
+        return {"loss": (found - y).square().mean(), "adversary_loss": of_adversary.square().mean()}
+
+    def expected(alpha: float) -> list[list[float]]:
+        sums = [[0.0] * 6, [0.0] * 2]
+        for rows in data:
+            of_predictor = torch.autograd.grad(outputs(*rows)["loss"], weights[:1])[0]
+            against, own = torch.autograd.grad(outputs(*rows)["adversary_loss"], weights)
+            g, a = of_predictor.flatten().tolist(), against.flatten().tolist()
+            length = math.sqrt(sum(number**2 for number in a))
+            product = sum(m * n / length for m, n in zip(g, a, strict=True))
+            for i, (m, n) in enumerate(zip(g, a, strict=True)):
+                sums[0][i] += (m - product * n / length - alpha * n) / 2
+            for i, number in enumerate(own.flatten().tolist()):
+                sums[1][i] += number / 2
+        return sums
+
+    def found(alpha: float) -> list[list[float]]:
+        model.zero_grad()
+        callback = module.AdversarialBiasMitigatorBackwardCallback("", alpha)
+        for rows in data:
+            told = outputs(*rows)
+            assert callback.on_backward(trainer, told, backward_called=False)
+            assert not told["adversary_loss"].requires_grad
+        return [weight.grad.flatten().tolist() for weight in weights]
+
+    assert found(0.5)[1] != pytest.approx(expected(0.5)[1])
+    assert gradients.adversarial_gradients(module)
+    for alpha in (0.5, 2.0):
+        for numbers, wanted in zip(found(alpha), expected(alpha), strict=True):
+            assert numbers == pytest.approx(wanted, abs=1e-12)
+    torch.nn.init.zeros_(model.adversary.weight)  # it tells nothing of the predictor
+    assert all(math.isfinite(number) for number in found(1.0)[0])
+    with pytest.raises(module.OnBackwardException):
+        module.AdversarialBiasMitigatorBackwardCallback("").on_backward(trainer, {}, True)
 
 
 class Unknown(SimpleDataLoader):
