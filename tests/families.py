@@ -210,6 +210,21 @@ def build_mamba(folder: Path) -> Path:
     return _saved("Mamba", folder, pad_token_id=wordpiece().pad_token_id, **size)
 
 
+def build_reformer(folder: Path) -> Path:
+    """A transformer that trains on texts of certain lengths only."""
+    size: dict[str, Any] = {"hidden_size": 16, "axial_pos_shape": [8, 8], "feed_forward_size": 16}
+    size |= {"axial_pos_embds_dim": [8, 8], "attention_head_size": 8, "num_attention_heads": 2}
+    size |= {"local_attn_chunk_length": 8, "attn_layers": ["local"], "is_decoder": False}
+    return _saved("Reformer", folder, **size)
+
+
+def build_perceiver(folder: Path) -> Path:
+    """A transformer that gives vectors of its latents, and none of tokens."""
+    size = {"num_blocks": 1, "num_self_attends_per_block": 1, "num_self_attention_heads": 2}
+    size |= {"num_latents": 4, "d_latents": 16, "d_model": 16, "num_cross_attention_heads": 2}
+    return _saved("Perceiver", folder, **size)
+
+
 def _saved(name: str, folder: Path, model: str = "", **settings: Any) -> Path:
     tokenizer = wordpiece()
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **settings)

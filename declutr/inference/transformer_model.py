@@ -72,7 +72,8 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.linear_part = self.transformer
-        self._width = output_width(self.transformer.config)
+        with raised_as(EncoderError, ValueError):
+            self._width = output_width(self.transformer.config)
         self.dense = modules.dense.to(device).eval()
         layers: list[Any] = list(self.dense)
         self.dimension = layers[-1].linear.out_features if layers else self._width

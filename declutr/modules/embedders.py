@@ -12,7 +12,8 @@ from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 
 from declutr.modules import transformer_embedder
-from declutr.transformer.architectures import embedding_part, mend
+from declutr.system import raised_as
+from declutr.transformer.architectures import embedding_part, mend, output_width
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,8 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
                 f"'{model_name}' cannot be trained: {type(transformer).__name__} is a part of "
                 f"{type(whole).__name__}, and no model of transformers by itself. Use another one."
             )
+        with raised_as(ConfigurationError, ValueError):
+            output_width(whole.config)
         with contextlib.suppress(NotImplementedError):  # CANINE hashes tokens, and has no table
             if len(transformer.get_input_embeddings().weight) < len(tokenizer.tokenizer):
                 transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens

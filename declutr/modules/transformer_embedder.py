@@ -182,7 +182,15 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         if self._number_of_token_type_embeddings() <= 1:
             type_ids = None
         inputs = token_ids, mask, type_ids, cut_features
-        return self._unpadded(self.encoder, run or self._token_vectors, *inputs)
+        try:
+            return self._unpadded(self.encoder, run or self._token_vectors, *inputs)
+        except ValueError as error:
+            if self.config.model_type != "reformer" or not self.encoder.training:
+                raise
+            raise ConfigurationError(
+                f"'{self.model_name}' cannot be trained: in training, Reformer takes texts of "
+                "certain lengths only. Use another transformer."
+            ) from error
 
     def _token_vectors(
         self, of_texts: torch.Tensor | None = None, **inputs: torch.Tensor

@@ -111,11 +111,21 @@ def output_width(config: Any) -> int:
 
     It is the hidden size, but for those that project their last layer (OPT of 350 million
     parameters), or have two streams (Reformer).
+
+    # Raises
+
+    `ValueError` : the transformer gives no embeddings of tokens (Perceiver).
     """
     config = text_config(config)
     if config.model_type == "reformer":
         return 2 * config.hidden_size
-    return getattr(config, _WIDTHS.get(config.model_type, "hidden_size"))
+    name = _WIDTHS.get(config.model_type, "hidden_size")
+    if not hasattr(config, name):
+        raise ValueError(
+            f"A transformer of the type '{config.model_type}' gives no embeddings of tokens whose "
+            f"width is known (it has no '{name}'). Use another one."
+        )
+    return getattr(config, name)
 
 
 def num_layers(config: Any) -> int:

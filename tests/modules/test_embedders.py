@@ -22,6 +22,8 @@ from allennlp.modules.token_embedders import Embedding, PretrainedTransformerEmb
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BigBirdConfig
 
+from declutr import Encoder
+from declutr.inference import EncoderError
 from declutr.modules.embedders import MLMTextFieldEmbedder, PretrainedTransformerEmbedderMLM
 from declutr.modules.transformer_embedder import recompute_layers
 from declutr.sampling.masking import IGNORE
@@ -37,6 +39,8 @@ from tests.families import (
     build_canine,
     build_fsmt,
     build_gpt2,
+    build_perceiver,
+    build_reformer,
     build_t5,
 )
 from tests.hostile_archives import with_remote_code
@@ -532,6 +536,25 @@ def test_a_part_that_is_no_transformer_by_itself_is_refused(tmp_path: Path) -> N
     told = r"cannot be trained: FSMTEncoder is a part of FSMTModel.* Use another one"
     with pytest.raises(ConfigurationError, match=told):
         PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+
+
+def test_a_transformer_without_vectors_of_tokens_is_refused(tmp_path: Path) -> None:
+    """It was an `AttributeError`, in training and embedding."""
+    folder = str(build_perceiver(tmp_path))
+    told = r"'perceiver' gives no embeddings of tokens .* Use another one"
+    with pytest.raises(ConfigurationError, match=told):
+        PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    with pytest.raises(EncoderError, match=told):
+        Encoder(folder)
+
+
+def test_training_reformer_is_refused_where_it_fails(tmp_path: Path) -> None:
+    folder = str(build_reformer(tmp_path))
+    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    batch = batch_of(folder)
+    with pytest.raises(ConfigurationError, match=r"Reformer takes texts of certain lengths only"):
+        embedder.train()(*batch)
+    assert embedder.eval()(*batch).shape[-1] == 32
 
 
 def test_a_transformer_without_a_table_of_tokens(tmp_path: Path) -> None:
