@@ -90,6 +90,26 @@ def sums_of_processes(module: ModuleType) -> bool:
     return True
 
 
+def counts_of_processes(module: ModuleType) -> bool:
+    """Let "separation" and "sufficiency" compare counts of all processes with such counts.
+
+    Of the counts by class, AllenNLP exchanges those of the last class alone. They are the sums of
+    the counts by class and protected label, of which it exchanges all. Can be removed when it
+    exchanges both.
+    """
+    _sum_over_labels(module.Separation, "_predicted_label_counts_by_gold_label")
+    _sum_over_labels(module.Sufficiency, "_gold_label_counts_by_predicted_label")
+    return True
+
+
+def _sum_over_labels(metric: Any, counts: str) -> None:
+    @replaces(metric)
+    def __call__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        by_label = getattr(self, f"{counts}_and_protected_variable_label")
+        setattr(self, counts, by_label.sum(dim=1))
+
+
 def _after(earlier: Any, values: Any) -> Any:
     import torch
 

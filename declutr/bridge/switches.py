@@ -125,6 +125,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.data.tokenizers.spacy_tokenizer": (tokenization.own_pipelines,),
     "allennlp.data.vocabulary": (tokenization.numbered_as_by_the_tokenizer,),
     "allennlp.evaluation.evaluator": (evaluation.predictions_in_order,),
+    "allennlp.fairness.fairness_metrics": (metrics.counts_of_processes,),
     "allennlp.fairness.adversarial_bias_mitigator": (gradients.adversarial_gradients,),
     "allennlp.interpret.saliency_interpreters.simple_gradient": (saliency.products_with_inputs,),
     "allennlp.models.archival": (

@@ -1,5 +1,6 @@
 """Metrics report what their names say by the switches, and only by them."""
 
+import math
 from typing import Any
 
 import pytest
@@ -41,7 +42,8 @@ def test_masked_pairs_are_left_out(bare: Any) -> None:
 
 
 def figures() -> list[float]:
-    """Return three metrics of two processes, over three batches each."""
+    """Return metrics of two processes, over three batches each."""
+    from allennlp.fairness.fairness_metrics import Separation, Sufficiency
     from allennlp.training.metrics import AttachmentScores, Auc, SpearmanCorrelation
 
     correlation, area, attachment = SpearmanCorrelation(), Auc(), AttachmentScores()
@@ -50,7 +52,37 @@ def figures() -> list[float]:
         correlation(batch[0], batch[1])
         area(batch[0], (batch[1] > 0.5).long())
         attachment(*heads(rank))
-    return [correlation.get_metric(), area.get_metric(), attachment.get_metric()["UAS"]]
+    found = [correlation.get_metric(), area.get_metric(), attachment.get_metric()["UAS"]]
+    for metric in (Separation(3, 2), Sufficiency(3, 2)):
+        for batch in classes()[rank]:
+            metric(*batch)
+        found += [float(d) for by_label in metric.get_metric().values() for d in by_label.values()]
+    return found
+
+
+def classes() -> torch.Tensor:
+    """Return predicted and true classes, and protected labels: `(2, 3, 3, 40)`, by process."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randint(3, (2, 3, 3, 40), generator=generator)
+    drawn[1, :, 0] = drawn[1, :, 1]  # the second process has no errors
+    drawn[:, :, 2] %= 2
+    return drawn
+
+
+def divergences(given: list[int], counted: list[int], labels: list[int]) -> list[float]:
+    """Return KL(P(counted | given, label) | P(counted | given)), for each given and label."""
+    found = []
+    for one in range(3):
+        rows = [(c, label) for g, c, label in zip(given, counted, labels, strict=True) if g == one]
+        for wanted in range(2):
+            own = [c for c, label in rows if label == wanted]
+            terms = []
+            for number in range(3):
+                p = own.count(number) / len(own)
+                q = sum(c == number for c, _ in rows) / len(rows)
+                terms.append(p * math.log(p / q))
+            found.append(sum(terms))
+    return found
 
 
 def heads(rank: int) -> list[torch.Tensor]:
@@ -66,12 +98,16 @@ def pairs() -> torch.Tensor:
 
 @pytest.mark.slow
 def test_several_processes_count_every_pair_once() -> None:
-    """Also each token, of which they have different numbers."""
+    """Also each token, of which they have different numbers, and each class."""
     first, second = pairs().transpose(1, 2).transpose(0, 1).reshape(2, -1)
     right = sum(int((predicted == gold).sum()) for predicted, _, gold, _ in map(heads, (0, 1)))
     tokens = sum(heads(rank)[0].numel() for rank in (0, 1))
     expected = [spearmanr(first, second)[0], roc_auc_score(second > 0.5, first), right / tokens]
-    assert two_processes.run(figures) == [pytest.approx(expected)] * 2
+    predicted, gold, labels = classes().transpose(1, 2).transpose(0, 1).reshape(3, -1).tolist()
+    distances = divergences(gold, predicted, labels) + divergences(predicted, gold, labels)
+    for found in two_processes.run(figures):
+        assert found[:3] == pytest.approx(expected)
+        assert found[3:] == pytest.approx(distances, abs=1e-6)
 
 
 def test_logits_whose_sum_is_zero_are_predictions(bare: Any) -> None:
