@@ -1,8 +1,7 @@
 """Additions to AllenNLP for this package: its names, blank lines, its trainer and sharded models.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge. Each function takes a module of AllenNLP right after its body ran.
 """
 
 import importlib
@@ -23,7 +22,7 @@ PLUGIN = "declutr.plugin"
 NEAREST = "declutr.system.nearest"
 
 
-def own_plugin(module: ModuleType) -> bool:
+def own_plugin(module: ModuleType) -> None:
     """Let `discover_plugins` make the names of this package known to any `allennlp` command.
 
     Nothing of this package is imported before a class of it is looked up, and then `declutr.plugin`
@@ -37,10 +36,8 @@ def own_plugin(module: ModuleType) -> bool:
             if name != PLUGIN:
                 yield name
 
-    return True
 
-
-def blank_lines(module: ModuleType) -> bool:
+def blank_lines(module: ModuleType) -> None:
     """Let `predict` pass blank lines to a predictor that sets `keeps_blank_lines`.
 
     Such a predictor then gives one row per line. A line ends with a line feed, as everywhere in
@@ -62,10 +59,8 @@ def blank_lines(module: ModuleType) -> bool:
             with module.open_compressed(file, newline="\n") as lines:
                 yield from map(self._predictor.load_line, lines)
 
-    return True
 
-
-def nearest_keys(module: ModuleType) -> bool:
+def nearest_keys(module: ModuleType) -> None:
     """Let the error of a configuration's wrong key name the nearest right one, and what there is.
 
     AllenNLP names the wrong keys alone ("Extra parameters passed to ..."). Can be removed when it
@@ -88,10 +83,8 @@ def nearest_keys(module: ModuleType) -> bool:
             named.names_keys = True  # the same class may be built of another one of its kind
             raise named from None
 
-    return True
 
-
-def one_draw_warning(module: ModuleType) -> bool:
+def one_draw_warning(module: ModuleType) -> None:
     """Warn if the default data loader keeps the instances of a reader that draws new ones.
 
     Such a reader sets `draws_anew`. Can be removed when the loader asks the reader.
@@ -108,8 +101,6 @@ def one_draw_warning(module: ModuleType) -> bool:
             )
         original(self, reader, *args, **kwargs)
 
-    return True
-
 
 def draws_anew(reader: Any) -> bool:
     """Return whether a reader, or one that it reads by, draws other instances in every epoch.
@@ -123,7 +114,7 @@ def draws_anew(reader: Any) -> bool:
     return any(map(draws_anew, itertools.chain(*inside)))
 
 
-def attached_models(module: ModuleType) -> bool:
+def attached_models(module: ModuleType) -> None:
     """Call `attach` of a model of this package, and of its distributed wrapper, with the trainer.
 
     The wrapper is what a `DdpAccelerator` makes of the model. A sharded model
@@ -140,8 +131,6 @@ def attached_models(module: ModuleType) -> bool:
         for part in (self._ddp_wrapped_model, self.model):
             attach(part, self)
 
-    return True
-
 
 def attach(part: Any, trainer: Any) -> None:
     """Call the method `attach` of a model or wrapper with its trainer, if it asks for that.
@@ -156,7 +145,7 @@ def attach(part: Any, trainer: Any) -> None:
 _OF_TRAINERS = {"type", "read_every"}  # keys in which the two may differ
 
 
-def moved_runs(module: ModuleType) -> bool:
+def moved_runs(module: ModuleType) -> None:
     """Let `--recover` accept other nodes, ports and sharding, and the other equivalent trainer.
 
     AllenNLP refuses any difference from the configuration of the run. But a cluster gives other
@@ -193,8 +182,6 @@ def moved_runs(module: ModuleType) -> bool:
                 )
         original(params, serialization_dir, recover, force)
 
-    return True
-
 
 _ABSENT = object()
 _SHOWN = 5  # of all differences from an earlier run
@@ -219,7 +206,7 @@ def shown(apart: list[str]) -> str:
     return "; ".join(apart[:_SHOWN]) + more
 
 
-def rates_of_the_same_trainer(module: ModuleType) -> bool:
+def rates_of_the_same_trainer(module: ModuleType) -> None:
     """Let `find-lr` accept configurations with the trainer "declutr", whose loop it does not use.
 
     AllenNLP accepts only its own trainer, by name, whose `grad_norm` must not be null.
@@ -234,8 +221,6 @@ def rates_of_the_same_trainer(module: ModuleType) -> bool:
             given = {key: value for key, value in trainer.items() if value is not None}
             params.params["trainer"] = {k: given[k] for k in given if k not in _OF_TRAINERS}
         original(params, *args, **kwargs)
-
-    return True
 
 
 def _is_own(trainer: Any) -> bool:

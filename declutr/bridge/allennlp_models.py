@@ -120,7 +120,7 @@ def _halves(cache: Any) -> tuple[Any, Any]:
     return cache.self_attention_cache, cache.cross_attention_cache
 
 
-def named_treebanks(module: ModuleType) -> bool:
+def named_treebanks(module: ModuleType) -> None:
     """Let the reader "ptb_trees" read the file that it is given.
 
     nltk refuses all files outside its own data folders since 3.10. The folder of the file is one of
@@ -132,8 +132,6 @@ def named_treebanks(module: ModuleType) -> bool:
         path = os.path.realpath(module.cached_path(file_path))
         with _allowed_by_nltk(os.path.dirname(path)):
             yield from original(self, path)
-
-    return True
 
 
 @contextlib.contextmanager

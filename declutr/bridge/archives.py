@@ -2,8 +2,7 @@
 
 They do not work around a change of a library, but are applied in the same way and switched off
 together with the bridge; with `DECLUTR_PLUGIN=0`, carried transformers are used all the same. Each
-function takes a module of AllenNLP right after its body ran and returns whether it changed
-anything.
+function takes a module of AllenNLP right after its body ran.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ def is_archived() -> bool:
     return _archived.get()
 
 
-def carried_transformers(module: ModuleType) -> bool:
+def carried_transformers(module: ModuleType) -> None:
     """Let archives use the files of the transformer that they carry.
 
     See `declutr.archives.carried`. The rules for untrusted archives count on it: they let pass a
@@ -66,10 +65,8 @@ def carried_transformers(module: ModuleType) -> bool:
         config = with_archived(config, serialization_dir)
         return original(config, weights_path, serialization_dir, cuda_device)
 
-    return True
 
-
-def included_files(module: ModuleType) -> bool:
+def included_files(module: ModuleType) -> None:
     """Let `include_in_archive` find files in a serialization directory of any name.
 
     AllenNLP took brackets and stars in it for a pattern, and left the files out without a word.
@@ -92,10 +89,8 @@ def included_files(module: ModuleType) -> bool:
         finally:
             module.glob = plain  # type: ignore[attr-defined]
 
-    return True
 
-
-def archived_transformers(module: ModuleType) -> bool:
+def archived_transformers(module: ModuleType) -> None:
     """Let archives carry the files of their transformer, and refuse damaged weights.
 
     See `declutr.archives.carried`. Can be removed when AllenNLP archives the files that the parts
@@ -117,10 +112,8 @@ def archived_transformers(module: ModuleType) -> bool:
             arguments["include_in_archive"] = list(dict.fromkeys([*included, *files]))
         return original(**arguments)
 
-    return True
 
-
-def folders_as_vocabularies(module: ModuleType) -> bool:
+def folders_as_vocabularies(module: ModuleType) -> None:
     """Refuse an archive whose vocabulary is a file.
 
     AllenNLP extracts it as an archive, through links and to any place. Can be removed when it
@@ -137,8 +130,6 @@ def folders_as_vocabularies(module: ModuleType) -> bool:
             )
         return original(config, weights_path, serialization_dir, cuda_device)
 
-    return True
-
 
 def _is_sound(weights: str) -> bool:
     """Return whether all records of a weight file are what was written."""
@@ -149,7 +140,7 @@ def _is_sound(weights: str) -> bool:
         return False
 
 
-def archived_names(module: ModuleType) -> bool:
+def archived_names(module: ModuleType) -> None:
     """Let names in an archive of this package mean its own classes, whoever has them here.
 
     See `declutr.bridge.own_names.of_archive`. Can be removed when archives of release 2.0 and
@@ -164,10 +155,9 @@ def archived_names(module: ModuleType) -> bool:
             return plain(of_archive(params.params, os.path.dirname(params_file)))
 
     module.Params = ArchivedParams  # type: ignore[attr-defined]
-    return True
 
 
-def checked_extraction(module: ModuleType) -> bool:
+def checked_extraction(module: ModuleType) -> None:
     """Extract archives by the rules of `declutr.archives.safety`, only into a new folder.
 
     AllenNLP extracts every member, also paths with `../`, links and devices. Can be removed when it
@@ -192,4 +182,3 @@ def checked_extraction(module: ModuleType) -> bool:
                 shutil.rmtree(folder, ignore_errors=True)
 
     module.extracted_archive = extracted_archive  # type: ignore[attr-defined]
-    return True

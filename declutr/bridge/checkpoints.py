@@ -50,7 +50,7 @@ def checkpoint_globals(module: ModuleType) -> bool:
     return True
 
 
-def callback_states(module: ModuleType) -> bool:
+def callback_states(module: ModuleType) -> None:
     """Save the states of callbacks so that a resumed run can load them, or refuse to save.
 
     Arrays, `deque` and `defaultdict` are pickled as one call each, which `torch.load` can read.
@@ -68,8 +68,6 @@ def callback_states(module: ModuleType) -> bool:
                 for callback, state in zip(self._callbacks, states, strict=True)
             ]
         return checkpoint
-
-    return True
 
 
 def _loadable(name: str, state: Any) -> Any:

@@ -1,8 +1,7 @@
 """Additions to AllenNLP for recipes: names, a default transformer, errors of `train` in one line.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge. Each function takes a module of AllenNLP right after its body ran.
 """
 
 import contextlib
@@ -48,7 +47,7 @@ _LEAVING = 10  # seconds that data workers of a killed run hold its lock, until 
 _made: set[Path] = set()  # folders that this process has made for runs
 
 
-def named_recipes(module: ModuleType) -> bool:
+def named_recipes(module: ModuleType) -> None:
     """Let `Params.from_file` take the name of a recipe, and tell the nearest of an unknown one.
 
     Files come first, folders last: in a clone of this package, `declutr` is its code.
@@ -66,10 +65,8 @@ def named_recipes(module: ModuleType) -> bool:
             missing = error
         return importlib.import_module(EVALUATION).named_recipe(place, missing)
 
-    return True
 
-
-def default_transformers(module: ModuleType) -> bool:
+def default_transformers(module: ModuleType) -> None:
     """Let a recipe start from its own `default_transformer` where TRANSFORMER_MODEL is not set.
 
     For Jsonnet a variable that is not set is an error, which a recipe cannot catch. Recipes also
@@ -101,7 +98,6 @@ def default_transformers(module: ModuleType) -> bool:
             evaluation = importlib.import_module(EVALUATION)
             raise evaluation.error_of_overrides(text, error) from error
 
-    return True
 
 
 def with_home(variables: dict[str, str]) -> dict[str, str]:
@@ -150,10 +146,8 @@ def told_errors(module: ModuleType) -> bool:
                 errors.tell(commands[0], error)
             raise
 
-    return True
 
-
-def noted_folders(module: ModuleType) -> bool:
+def noted_folders(module: ModuleType) -> None:
     """Note the folders that this process makes for runs: `told_errors` removes no others.
 
     Of two commands that begin a run in the same folder at once, one makes it, and the other one
@@ -173,10 +167,8 @@ def noted_folders(module: ModuleType) -> bool:
         if made:
             _made.add(folder.absolute())
 
-    return True
 
-
-def alone_in_folder(module: ModuleType) -> bool:
+def alone_in_folder(module: ModuleType) -> None:
     """Keep other processes from training in the folder of a run.
 
     A run that was begun twice, at the same moment or with `--recover` or `--force` beside itself,
@@ -217,8 +209,6 @@ def alone_in_folder(module: ModuleType) -> bool:
                     os.unlink(lock.lock_file)  # may be gone, or read-only, by now.
             lock.release()
 
-    return True
-
 
 def _add_arguments(parser: Any) -> None:
     """Add data and transformer to the parser of `train`. Data may also stand after options."""
@@ -248,7 +238,7 @@ def _add_arguments(parser: Any) -> None:
     parser.parse_known_args = parse_known_args
 
 
-def first_tables(module: ModuleType) -> bool:
+def first_tables(module: ModuleType) -> None:
     """Let a run of a static encoder begin with a table of its own texts.
 
     See `declutr.runs.first_tables`. Can be removed when AllenNLP has a step before a run begins.
@@ -264,10 +254,8 @@ def first_tables(module: ModuleType) -> bool:
             importlib.import_module(FIRST_TABLES).use_first_table(params.params, run=run)
         return original(params, serialization_dir, *args, **kw)
 
-    return True
 
-
-def spelt_names(module: ModuleType) -> bool:
+def spelt_names(module: ModuleType) -> None:
     """Write the names of this package with their prefix into the configuration of a run.
 
     No other package's class is then built from them, wherever the archive of the run is opened
@@ -277,8 +265,6 @@ def spelt_names(module: ModuleType) -> bool:
     @replaces(module)
     def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         return original(module.Params(spelt(params.params)), *args, **kwargs)
-
-    return True
 
 
 def _is_of_recipes(file: Any) -> bool:

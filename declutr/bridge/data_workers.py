@@ -26,7 +26,7 @@ _this_worker: _Worker | None = None
 _PATIENCE = 1.0  # seconds to wait for a worker before looking whether it is still there
 
 
-def numbers_of_epochs(module: ModuleType) -> bool:
+def numbers_of_epochs(module: ModuleType) -> None:
     """Let data workers draw other random numbers in each epoch.
 
     AllenNLP seeds no worker. In a forked one, numpy and torch go on with the numbers of the parent,
@@ -63,10 +63,9 @@ def numbers_of_epochs(module: ModuleType) -> bool:
         replaces(loader, name)(start)
     for name in ("_instance_worker", "_batch_worker"):
         replaces(loader, name)(work)
-    return True
 
 
-def numbers_of_shares(module: ModuleType) -> bool:
+def numbers_of_shares(module: ModuleType) -> None:
     """Let each data worker draw its own random numbers while it reads its share of the rows.
 
     What a reader draws before and after, such as an order of rows or files, is equal in all workers
@@ -78,10 +77,8 @@ def numbers_of_shares(module: ModuleType) -> bool:
         share = original(self, iterable)
         return share if _this_worker is None else _read_by(_this_worker, share)
 
-    return True
 
-
-def shares_in_turn(module: ModuleType) -> bool:
+def shares_in_turn(module: ModuleType) -> None:
     """Let the instances and batches of data workers come in turn, one of each worker after another.
 
     AllenNLP takes what is there first, so that the same run had another order each time it was
@@ -109,10 +106,8 @@ def shares_in_turn(module: ModuleType) -> bool:
     def _start_batch_workers(original: Any, self: Any, queue: Any, ctx: Any) -> Any:
         return start(original, self, queue, ctx, self._max_batch_queue_size)
 
-    return True
 
-
-def unsent_rows(module: ModuleType) -> bool:
+def unsent_rows(module: ModuleType) -> None:
     """Let a data worker end with an error where rows that it has read cannot be sent.
 
     A queue pickles in a thread of its own, which prints an error and goes on, so that such rows
@@ -122,8 +117,6 @@ def unsent_rows(module: ModuleType) -> bool:
     @replaces(module.MultiProcessDataLoader)
     def _safe_queue_put(original: Any, self: Any, number: int, item: Any, *args: Any) -> bool:
         return original(self, number, Pickled(item), *args)
-
-    return True
 
 
 class Pickled:
@@ -141,7 +134,7 @@ class Pickled:
         return pickle.loads, (self._bytes,)
 
 
-def ended_workers(module: ModuleType) -> bool:
+def ended_workers(module: ModuleType) -> None:
     """Let a data loader tell its workers to stop, also if one of them has just ended.
 
     After the last instance or batch, AllenNLP lets the workers end and then tells each to stop. On
@@ -152,8 +145,6 @@ def ended_workers(module: ModuleType) -> bool:
     @replaces(module.MultiProcessDataLoader)
     def _join_workers(original: Any, self: Any, workers: Any, queue: Any, txs: Any) -> None:
         original(self, workers, queue, [_MayBeGone(tx) for tx in txs])
-
-    return True
 
 
 class _MayBeGone:

@@ -24,7 +24,7 @@ _ORDERS = ("shuffle", "_shuffle")  # settings of data loaders; the second one of
 _OF_TRAINING = {"batches_per_epoch": None, "drop_last": False, "_instances_per_epoch": None}
 
 
-def whole_data(module: ModuleType) -> bool:
+def whole_data(module: ModuleType) -> None:
     """Let `evaluate` read all data where the settings of the data loader are those of training.
 
     With `batches_per_epoch`, AllenNLP scores that many batches of the test data, and some of them
@@ -38,10 +38,9 @@ def whole_data(module: ModuleType) -> bool:
         return _read_wholly(loaders.from_params(*args, **kwargs))
 
     module.DataLoader = SimpleNamespace(from_params=from_params)  # type: ignore[attr-defined]
-    return True
 
 
-def metrics_of_files(module: ModuleType) -> bool:
+def metrics_of_files(module: ModuleType) -> None:
     """Let `evaluate` return the metrics of files of one name, such as a/dev.jsonl and b/dev.jsonl.
 
     AllenNLP puts the name without its ending before the names of metrics, so those of the last file
@@ -78,10 +77,8 @@ def metrics_of_files(module: ModuleType) -> bool:
             for key, value in of_file.items()
         }
 
-    return True
 
-
-def predictions_in_order(module: ModuleType) -> bool:
+def predictions_in_order(module: ModuleType) -> None:
     """Let predictions that an evaluation writes have the order of the data.
 
     The data loader is mostly that of training, which shuffles, or sorts by length (the sampler
@@ -96,8 +93,6 @@ def predictions_in_order(module: ModuleType) -> bool:
             return original(*call.args, **call.kwargs)
         with _in_order(call.arguments["data_loader"]):
             return original(*call.args, **call.kwargs)
-
-    return True
 
 
 @contextlib.contextmanager
@@ -138,7 +133,7 @@ def _names(input_file: str) -> list[str]:
     return list(map(str, paths))
 
 
-def whole_test(module: ModuleType) -> bool:
+def whole_test(module: ModuleType) -> None:
     """Let `evaluate_on_test` read all test data, and refuse it for several processes.
 
     See `whole_data`. Of several processes, the first one would score its share of the test data
@@ -170,10 +165,8 @@ def whole_test(module: ModuleType) -> bool:
             )
         return original(params, *args, **kwargs)
 
-    return True
 
-
-def some_batches(module: ModuleType) -> bool:
+def some_batches(module: ModuleType) -> None:
     """Let a trainer refuse validation data without a batch, and a run without a step.
 
     The validation loss would be 0 in every epoch, so that the first one stayed the best, and the
@@ -211,10 +204,8 @@ def some_batches(module: ModuleType) -> bool:
             raise module.ConfigurationError(_NO_TRAINING)
         return result
 
-    return True
 
-
-def whole_validation(module: ModuleType) -> bool:
+def whole_validation(module: ModuleType) -> None:
     """Let `train` read all validation data by a data loader of training, and refuse none at all.
 
     With `drop_last`, AllenNLP leaves out the rows that do not fill a batch, with
@@ -237,10 +228,8 @@ def whole_validation(module: ModuleType) -> bool:
                 raise module.ConfigurationError(message)
         return run
 
-    return True
 
-
-def given_data(module: ModuleType) -> bool:
+def given_data(module: ModuleType) -> None:
     """Let null be no validation and test data where a vocabulary is made, as where a run is built.
 
     Several processes, and `build-vocab`, ended in an error of the reader's, with AllenNLP's loader.
@@ -253,8 +242,6 @@ def given_data(module: ModuleType) -> bool:
             if params.params.get(key, "") is None:
                 del params.params[key]
         return original(params, *args, **kwargs)
-
-    return True
 
 
 def _is_empty(loader: Any) -> bool:

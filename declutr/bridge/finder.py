@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # set above, because importing `typing` takes time
     from types import ModuleType
     from typing import Any
 
+    from declutr.bridge.switches import Switch
+
 SWITCH = "DECLUTR_BRIDGE"
 """The environment variable that switches the whole bridge off, the plugin included, by `0`."""
 
@@ -100,8 +102,8 @@ class BridgeLoader:
             self._loader.exec_module(module)
         for repair in _repairs_of(name):
             with _blaming(repair, name):
-                changed = repair(module)
-            _log("%s: %s %s", name, repair.__name__, "applied" if changed else "not needed")
+                needed = repair(module) is not False
+            _log("%s: %s %s", name, repair.__name__, "applied" if needed else "not needed")
 
 
 class _blaming:
@@ -129,7 +131,7 @@ def plugin_is_on() -> bool:
     return "0" not in (os.environ.get(SWITCH), os.environ.get(PLUGIN_SWITCH))
 
 
-def _repairs_of(name: str) -> "tuple[Callable[[ModuleType], bool], ...]":
+def _repairs_of(name: str) -> "tuple[Switch, ...]":
     """Return the switches to apply after the body of a module, by its name."""
     from declutr.bridge.switches import ADDITIONS, REPAIRS
 

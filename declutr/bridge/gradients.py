@@ -56,7 +56,7 @@ def _with_dense_gradient(parameter: Any) -> Any:
     return holder
 
 
-def means_of_batches(module: ModuleType) -> bool:
+def means_of_batches(module: ModuleType) -> None:
     """Let a step with `use_amp` take the mean of its batches' gradients, as it does without.
 
     With `num_gradient_accumulation_steps`, AllenNLP divides the loss by the number of batches, but
@@ -72,10 +72,8 @@ def means_of_batches(module: ModuleType) -> bool:
         mean = {**batch_outputs, "loss": batch_outputs["loss"] / batches}
         return original(self, trainer, mean, *args, **kwargs)
 
-    return True
 
-
-def adversarial_gradients(module: ModuleType) -> bool:
+def adversarial_gradients(module: ModuleType) -> None:
     """Let the callback of `adversarial_bias_mitigator` update by the equation of its paper.
 
     Zhang et al. (2018), equation 1, takes from a gradient g its projection (g u) u on the direction
@@ -115,8 +113,6 @@ def adversarial_gradients(module: ModuleType) -> bool:
         batch_outputs["adversary_loss"] = batch_outputs["adversary_loss"].detach()
         return True
 
-    return True
-
 
 def _taken_gradients(model: Any) -> dict[Any, Any]:
     """Return the gradients of parameters that have any, which lose them."""
@@ -126,7 +122,7 @@ def _taken_gradients(model: Any) -> dict[Any, Any]:
     return found
 
 
-def batches_of_processes(module: ModuleType) -> bool:
+def batches_of_processes(module: ModuleType) -> None:
     """Let a step have as many batches in each of several processes as in the one with the fewest.
 
     Where a process had no batches left within a step of `num_gradient_accumulation_steps`, the
@@ -160,10 +156,8 @@ def batches_of_processes(module: ModuleType) -> bool:
         finally:
             util.lazy_groups_of = plain
 
-    return True
 
-
-def unscaled_norms(module: ModuleType) -> bool:
+def unscaled_norms(module: ModuleType) -> None:
     """Let `grad_norm: true` report the norm of gradients that `use_amp` has scaled, without scale.
 
     Can be removed when `rescale_gradients` divides by the scale.
@@ -175,10 +169,9 @@ def unscaled_norms(module: ModuleType) -> bool:
         scaled = self._grad_norm is True and self._scaler is not None
         return norm / self._scaler.get_scale() if scaled else norm
 
-    return True
 
 
-def whole_steps(module: ModuleType) -> bool:
+def whole_steps(module: ModuleType) -> None:
     """Refuse `num_gradient_accumulation_steps` below 1, and tell what `null` does.
 
     AllenNLP takes all batches of an epoch in one step for `null`, as its tests do, and says
@@ -201,8 +194,6 @@ def whole_steps(module: ModuleType) -> bool:
             )
         return original(cls, *args, **kwargs)
 
-    return True
-
 
 def frozen_names(module: ModuleType) -> bool:
     """Warn of a regular expression in a trainer's `no_grad` that no parameter matches.
@@ -223,10 +214,9 @@ def frozen_names(module: ModuleType) -> bool:
                 )
         return original(cls, *args, **kwargs)
 
-    return True
 
 
-def no_norms(module: ModuleType) -> bool:
+def no_norms(module: ModuleType) -> None:
     """Let `grad_norm: null` be no limit of the norm of gradients, as false is.
 
     With null, the first step of training ended with a `TypeError` of torch's.
@@ -237,10 +227,8 @@ def no_norms(module: ModuleType) -> bool:
     def rescale_gradients(original: Any, self: Any) -> float | None:
         return None if self._grad_norm is None else original(self)
 
-    return True
 
-
-def own_names(module: ModuleType) -> bool:
+def own_names(module: ModuleType) -> None:
     """Let parameters have the names in several processes that they have in one.
 
     DistributedDataParallel puts "module." before each of them. So a regular expression that begins
@@ -255,10 +243,8 @@ def own_names(module: ModuleType) -> bool:
         wrapped.model.named_parameters = model.named_parameters
         return model, wrapped
 
-    return True
 
-
-def frozen_in_processes(module: ModuleType) -> bool:
+def frozen_in_processes(module: ModuleType) -> None:
     """Let several processes train a model of which `no_grad` or `parameter_groups` freeze a part.
 
     DistributedDataParallel waits for the gradients of all that is trained when it gets the model,
@@ -280,8 +266,6 @@ def frozen_in_processes(module: ModuleType) -> bool:
                 if any(re.search(pattern, name) for pattern in patterns):
                     parameter.requires_grad_(False)
         return original(cls, *args, **kwargs)
-
-    return True
 
 
 def limited_in_search(module: ModuleType) -> bool:
@@ -310,10 +294,8 @@ def limited_in_search(module: ModuleType) -> bool:
         finally:
             del trainer.rescale_gradients
 
-    return True
 
-
-def accumulated_in_search(module: ModuleType) -> bool:
+def accumulated_in_search(module: ModuleType) -> None:
     """Let a step of `find-lr` have as many batches as a step of training.
 
     AllenNLP takes single batches, whatever `num_gradient_accumulation_steps` is, so that gradients
@@ -345,5 +327,3 @@ def accumulated_in_search(module: ModuleType) -> bool:
         finally:
             trainer.data_loader = loader
             del trainer.batch_outputs
-
-    return True

@@ -9,7 +9,7 @@ from declutr.bridge.repairs import replaces
 _ROUNDING = 1e-6  # of the mean of equal numbers in float32: eight units in the last place
 
 
-def masked_pairs(module: ModuleType) -> bool:
+def masked_pairs(module: ModuleType) -> None:
     """Let "spearman_correlation" leave out what is masked, and count every pair once.
 
     AllenNLP counts masked pairs as pairs of zeros. With several processes, each call also gathers
@@ -30,10 +30,8 @@ def masked_pairs(module: ModuleType) -> bool:
         self.total_predictions = _after(before[0], self.total_predictions)
         self.total_gold_labels = _after(before[1], self.total_gold_labels)
 
-    return True
 
-
-def small_numbers(module: ModuleType) -> bool:
+def small_numbers(module: ModuleType) -> None:
     """Let "pearson_correlation" work with small numbers, too.
 
     AllenNLP returns 0 where the product of the standard deviations is below 5e-6, such as that of
@@ -55,10 +53,8 @@ def small_numbers(module: ModuleType) -> bool:
             self.reset()
         return covariance / denominator if denominator else 0.0
 
-    return True
 
-
-def pairs_of_processes(module: ModuleType) -> bool:
+def pairs_of_processes(module: ModuleType) -> None:
     """Let "auc" with several processes count every pair once.
 
     Each call of AllenNLP's gathers what earlier calls have gathered, too. Can be removed when it
@@ -73,10 +69,8 @@ def pairs_of_processes(module: ModuleType) -> bool:
         self._all_predictions = _after(before[0], self._all_predictions)
         self._all_gold_labels = _after(before[1], self._all_gold_labels)
 
-    return True
 
-
-def sums_of_processes(module: ModuleType) -> bool:
+def sums_of_processes(module: ModuleType) -> None:
     """Let "attachment_scores" sum its counts before processes exchange them.
 
     AllenNLP exchanges a number for each token, of which processes have different numbers, so that
@@ -87,10 +81,8 @@ def sums_of_processes(module: ModuleType) -> bool:
     def dist_reduce_sum(original: Any, value: Any) -> Any:
         return original(value.sum() if isinstance(value, module.torch.Tensor) else value)
 
-    return True
 
-
-def counts_of_processes(module: ModuleType) -> bool:
+def counts_of_processes(module: ModuleType) -> None:
     """Let "separation" and "sufficiency" compare counts of all processes with such counts.
 
     Of the counts by class, AllenNLP exchanges those of the last class alone. They are the sums of
@@ -99,7 +91,6 @@ def counts_of_processes(module: ModuleType) -> bool:
     """
     _sum_over_labels(module.Separation, "_predicted_label_counts_by_gold_label")
     _sum_over_labels(module.Sufficiency, "_gold_label_counts_by_predicted_label")
-    return True
 
 
 def _sum_over_labels(metric: Any, counts: str) -> None:
@@ -116,7 +107,7 @@ def _after(earlier: Any, values: Any) -> Any:
     return torch.cat((earlier.to(values.device, values.dtype), values))
 
 
-def predicted_classes(module: ModuleType) -> bool:
+def predicted_classes(module: ModuleType) -> None:
     """Let "fbeta" and the metrics on top of it leave out predictions of zeros, not of sum 0.
 
     AllenNLP leaves out rows that are all zeros, but tests their sum: the logits (-x, x), say, or
@@ -130,10 +121,8 @@ def predicted_classes(module: ModuleType) -> bool:
         chosen.scatter_(-1, predictions.max(dim=-1, keepdim=True)[1], 1.0)
         original(self, chosen * _any_number(predictions), *args, **kwargs)
 
-    return True
 
-
-def predicted_labels(module: ModuleType) -> bool:
+def predicted_labels(module: ModuleType) -> None:
     """Do for "fbeta_multi_label" what `predicted_classes` does.
 
     Can be removed together with that switch.
@@ -149,14 +138,12 @@ def predicted_labels(module: ModuleType) -> bool:
         finally:
             self._threshold = threshold
 
-    return True
-
 
 def _any_number(predictions: Any) -> Any:
     return (predictions != 0).any(dim=-1, keepdim=True)
 
 
-def names_of_classes(module: ModuleType) -> bool:
+def names_of_classes(module: ModuleType) -> None:
     """Let "fbeta_verbose" give the scores of chosen `labels` the names of their classes.
 
     AllenNLP takes their position in `labels` for the class, so that the scores of class 1 get the
@@ -171,10 +158,8 @@ def names_of_classes(module: ModuleType) -> bool:
         if self._labels is not None and names:
             self._index_to_label = {n: names[label] for n, label in enumerate(self._labels)}
 
-    return True
 
-
-def continued_spans(module: ModuleType) -> bool:
+def continued_spans(module: ModuleType) -> None:
     """Let "span_f1" join a span C-ARG1 with those of ARG1 alone.
 
     AllenNLP joins it with all spans whose label contains ARG1, such as R-ARG1 and ARG10, which it
@@ -191,4 +176,3 @@ def continued_spans(module: ModuleType) -> bool:
         return list(joined)
 
     module.SpanBasedF1Measure._handle_continued_spans = staticmethod(_handle_continued_spans)
-    return True

@@ -27,7 +27,7 @@ _GONE = (
 """Patterns of the names of buffers that transformers stored once."""
 
 
-def checkpoint_files(module: ModuleType) -> bool:
+def checkpoint_files(module: ModuleType) -> None:
     """Let `TransformerModule.from_pretrained_module` read safetensors, and weights in shards.
 
     AllenNLP reads only `pytorch_model.bin`, which transformers 5 no longer writes. Can be removed
@@ -54,10 +54,8 @@ def checkpoint_files(module: ModuleType) -> bool:
                 del state[key]
         return cls._get_relevant_submodule_state(state, relevant_module=relevant_module)
 
-    return True
 
-
-def missing_weights(module: ModuleType) -> bool:
+def missing_weights(module: ModuleType) -> None:
     """Let `Model.load` refuse weights that lack a part of the model.
 
     A module can list patterns of the names that its weights may lack, in `authorized_missing_keys`.
@@ -86,10 +84,8 @@ def missing_weights(module: ModuleType) -> bool:
                 )
         return result
 
-    return True
 
-
-def gone_buffers(module: ModuleType) -> bool:
+def gone_buffers(module: ModuleType) -> None:
     """Let models load weights that hold buffers which today's transformers no longer have.
 
     transformers before 4.31 stored the positions of embeddings and the causal masks of GPT-2 and
@@ -102,8 +98,6 @@ def gone_buffers(module: ModuleType) -> bool:
         original: Any, self: Any, state_dict: Any, *args: Any, **kwargs: Any
     ) -> Any:
         return original(self, _without_gone_buffers(self, state_dict), *args, **kwargs)
-
-    return True
 
 
 def _without_gone_buffers(model: Any, state_dict: Any) -> Any:

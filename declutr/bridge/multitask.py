@@ -9,7 +9,7 @@ from typing import Any
 from declutr.bridge.repairs import replaces
 
 
-def inputs_of_heads(module: ModuleType) -> bool:
+def inputs_of_heads(module: ModuleType) -> None:
     """Let each head of the model "multitask" get the rows of its task of a batch of several tasks.
 
     AllenNLP cuts the tensors of a text field for a head in the batch itself, so that the next head
@@ -32,10 +32,8 @@ def inputs_of_heads(module: ModuleType) -> bool:
             for name, value in found.items()
         }
 
-    return True
 
-
-def batches_of_tasks(module: ModuleType) -> bool:
+def batches_of_tasks(module: ModuleType) -> None:
     """Let the length of the loader "multitask" be the number of its batches in an epoch.
 
     With `instances_per_epoch`, AllenNLP counts that many instances for every task, and not for all
@@ -53,10 +51,8 @@ def batches_of_tasks(module: ModuleType) -> bool:
         counts = {task: math.floor(share * instances / whole) for task, share in shares.items()}
         return self.scheduler.count_batches(counts)
 
-    return True
 
-
-def shuffled_tasks(module: ModuleType) -> bool:
+def shuffled_tasks(module: ModuleType) -> None:
     """Let the loader "multitask" shuffle all instances of a task that are in memory.
 
     AllenNLP draws from a pool of 1,024, so the first batches of an epoch came from the beginning of
@@ -75,10 +71,8 @@ def shuffled_tasks(module: ModuleType) -> bool:
         random.shuffle(instances)
         return instances
 
-    return True
 
-
-def order_of_instances(module: ModuleType) -> bool:
+def order_of_instances(module: ModuleType) -> None:
     """Let the predictor "multitask" return predictions in the order of the instances.
 
     AllenNLP returns those of the first task, then those of the second, and so on, and
@@ -94,5 +88,3 @@ def order_of_instances(module: ModuleType) -> bool:
         by_task = [place for of_task in places.values() for place in of_task]
         predicted = dict(zip(by_task, original(self, instances), strict=True))
         return [predicted[place] for place in range(len(instances))]
-
-    return True

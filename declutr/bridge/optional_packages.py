@@ -100,7 +100,7 @@ def get(extra: str) -> str:
     return f"Install it: pip install 'declutr[{extra}]'."
 
 
-def suggested_names(module: ModuleType) -> bool:
+def suggested_names(module: ModuleType) -> None:
     """Find the registered name that a misspelt one was meant to be without nltk.
 
     AllenNLP imports nltk for the edit distance, so that a misspelling ended with an error on nltk
@@ -113,7 +113,6 @@ def suggested_names(module: ModuleType) -> bool:
         return next(iter([*alike, *(other for other in available if _one_edit(name, other))]), None)
 
     module._get_suggestion = _get_suggestion  # type: ignore[attr-defined]
-    return True
 
 
 def _one_edit(a: str, b: str) -> bool:

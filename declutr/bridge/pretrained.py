@@ -1,7 +1,7 @@
 """Repairs of the AllenNLP modules that load pretrained transformers and their tokenizers.
 
-Each function takes a module right after its body ran, tests whether the repair is needed if that
-depends on a release, and returns whether it changed anything.
+Each function takes a module right after its body ran. Where it depends on a release whether the
+repair is needed, the function tests that, and returns what it found.
 """
 
 import inspect
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _COMPARED = 8  # texts of each indexer whose tokens are compared with its vocabulary
 
 
-def tokenizer_arguments(module: ModuleType) -> bool:
+def tokenizer_arguments(module: ModuleType) -> None:
     """Drop `add_special_tokens` from the arguments of tokenizers, and report what is missing.
 
     AllenNLP passes this argument, which never had an effect; newer tokenizers refuse it because it
@@ -52,8 +52,6 @@ def tokenizer_arguments(module: ModuleType) -> bool:
                 "Expected a folder with a checkpoint, or a name on the Hugging Face hub, in its "
                 "cache here or within reach. Set TRANSFORMER_MODEL to such a one."
             ) from error
-
-    return True
 
 
 def float32_checkpoints(module: ModuleType) -> bool:
@@ -127,7 +125,7 @@ def collator_arguments(module: ModuleType) -> bool:
     return True
 
 
-def gradient_checkpointing(module: ModuleType) -> bool:
+def gradient_checkpointing(module: ModuleType) -> None:
     """Make the embedder's `gradient_checkpointing` take effect.
 
     AllenNLP writes the option into the configuration of a model that is already built, where
@@ -143,8 +141,6 @@ def gradient_checkpointing(module: ModuleType) -> bool:
         if arguments.get("gradient_checkpointing"):
             _checkpoint_activations(self.transformer_model)
 
-    return True
-
 
 def _checkpoint_activations(model: Any) -> None:
     kwargs = {"use_reentrant": False}
@@ -154,7 +150,7 @@ def _checkpoint_activations(model: Any) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
 
 
-def empty_texts(module: ModuleType) -> bool:
+def empty_texts(module: ModuleType) -> None:
     """Keep the special tokens of an empty text where the indexer has a `max_length`.
 
     AllenNLP adds them to each piece of a text, of which an empty one has none: its token ids were
@@ -169,10 +165,8 @@ def empty_texts(module: ModuleType) -> bool:
             return original(self, output)
         return {**output, "segment_concat_mask": [True] * length}
 
-    return True
 
-
-def ids_of_the_tokenizer(module: ModuleType) -> bool:
+def ids_of_the_tokenizer(module: ModuleType) -> None:
     """Warn if an indexer passes on the token ids of the tokenizer of another transformer.
 
     AllenNLP takes the id that a token has. So with a tokenizer and an indexer of transformers that
@@ -198,10 +192,9 @@ def ids_of_the_tokenizer(module: ModuleType) -> bool:
                     break
         return original(self, tokens, vocabulary)
 
-    return True
 
 
-def same_pieces(module: ModuleType) -> bool:
+def same_pieces(module: ModuleType) -> None:
     """Refuse an embedder whose `max_length` is not that of the token indexer.
 
     AllenNLP joined the pieces of a text as if they had the embedder's length, so that embeddings
@@ -220,8 +213,6 @@ def same_pieces(module: ModuleType) -> bool:
     ) -> Any:
         require_same_pieces(self, token_ids, mask, segment_concat_mask)
         return original(self, token_ids, mask, type_ids, segment_concat_mask)
-
-    return True
 
 
 def require_same_pieces(embedder: Any, token_ids: Any, mask: Any, pieces: Any) -> None:
@@ -284,5 +275,3 @@ def empty_beside_long(module: ModuleType) -> bool:
         pieces = embeddings.reshape(batch_size, -1, embeddings.size(-1))
         found[empty, :added] = pieces[empty, :added]
         return found
-
-    return True

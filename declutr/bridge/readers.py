@@ -8,7 +8,7 @@ from typing import Any
 from declutr.bridge.repairs import replaces
 
 
-def shares_of_processes(module: ModuleType) -> bool:
+def shares_of_processes(module: ModuleType) -> None:
     """Let `shard_iterable` follow what a reader was told of processes, like the rest of a reader.
 
     AllenNLP asks the process itself. So the base reader of "sharded", which is told to read all,
@@ -38,10 +38,8 @@ def shares_of_processes(module: ModuleType) -> bool:
             iterable = itertools.islice(iterable, worker.id, None, worker.num_workers)
         return itertools.islice(iterable, self.max_instances)
 
-    return True
 
-
-def shares_of_parts(module: ModuleType) -> bool:
+def shares_of_parts(module: ModuleType) -> None:
     """Let "interleaving" read all that its readers give it, which is the share of the process.
 
     AllenNLP takes a share of these shares: a quarter of the data with two processes or workers.
@@ -52,5 +50,3 @@ def shares_of_parts(module: ModuleType) -> bool:
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         self.manual_distributed_sharding = self.manual_multiprocess_sharding = True
-
-    return True

@@ -1,7 +1,7 @@
 """Repairs of AllenNLP's training modules, and of the processes that they start.
 
-Each function takes a module right after its body ran, tests whether the repair is needed if that
-depends on a release, and returns whether it changed anything.
+Each function takes a module right after its body ran. Where it depends on a release whether the
+repair is needed, the function tests that, and returns what it found.
 """
 
 import functools
@@ -75,7 +75,7 @@ def cuda_device_numbers(module: ModuleType) -> bool:
     return True
 
 
-def own_submodules(module: ModuleType) -> bool:
+def own_submodules(module: ModuleType) -> None:
     """Let AllenNLP look for the modules of a package in that package alone, by one search.
 
     It walks through a package without saying which it is. So for a package with a subpackage
@@ -98,8 +98,6 @@ def own_submodules(module: ModuleType) -> bool:
         importlib.invalidate_caches()
         with module.push_python_path("."):
             _import_with_submodules(package_name, left_out)
-
-    return True
 
 
 def _import_with_submodules(name: str, left_out: set[str]) -> None:
@@ -151,7 +149,7 @@ def amp_names(module: ModuleType) -> bool:
     return True
 
 
-def sent_from_pinned_memory(module: ModuleType) -> bool:
+def sent_from_pinned_memory(module: ModuleType) -> None:
     """Let `move_to_device` copy tensors to a GPU from page-locked memory.
 
     AllenNLP copies each tensor from pageable memory, so the host waits until the GPU has finished
@@ -172,10 +170,8 @@ def sent_from_pinned_memory(module: ModuleType) -> bool:
             return importlib.import_module(HOST_MEMORY).to_device(obj, target)
         return original(obj, device)  # for containers it calls this function for each element
 
-    return True
 
-
-def named_runs(module: ModuleType) -> bool:
+def named_runs(module: ModuleType) -> None:
     """Give the run of the callback "wandb" an id, which AllenNLP asks wandb for in vain.
 
     Current releases of wandb have no `wandb.util.generate_id`. Can be removed when AllenNLP lets
@@ -191,10 +187,8 @@ def named_runs(module: ModuleType) -> bool:
             self._run_id = secrets.token_hex(4)
         original(self, trainer, is_primary=is_primary, **kwargs)
 
-    return True
 
-
-def worker_processes(module: ModuleType) -> bool:
+def worker_processes(module: ModuleType) -> None:
     """Let data workers get a lock of the right context, and let spawned ones import the bridge.
 
     AllenNLP makes the lock of the progress bar with the *default* start method and passes it to
@@ -214,7 +208,6 @@ def worker_processes(module: ModuleType) -> bool:
 
     for name in ("_start_instance_workers", "_start_batch_workers"):
         replaces(module.MultiProcessDataLoader, name)(start)
-    return True
 
 
 class _WorkerContext:
@@ -230,7 +223,7 @@ class _WorkerContext:
         return self._context.Process(target=run_worker, args=(target, *args), **options)
 
 
-def spawned_training(module: ModuleType) -> bool:
+def spawned_training(module: ModuleType) -> None:
     """Let distributed training spawn a function of this package, which imports the bridge.
 
     AllenNLP would spawn a function of its own. Can be removed together with the last of the other
@@ -238,10 +231,9 @@ def spawned_training(module: ModuleType) -> bool:
     """
     train_worker.__wrapped__ = module._train_worker  # type: ignore[attr-defined]
     module._train_worker = train_worker  # type: ignore[attr-defined]
-    return True
 
 
-def ended_training(module: ModuleType) -> bool:
+def ended_training(module: ModuleType) -> None:
     """Let the processes of a distributed training end where the process that began them is stopped.
 
     Ctrl-C in a terminal tells all of them. But a signal to the first process alone, as `kill`, a
@@ -260,8 +252,6 @@ def ended_training(module: ModuleType) -> bool:
             if begun := set(multiprocessing.active_children()) - before:
                 importlib.import_module(BEGUN_PROCESSES).end_processes(begun, error)
             raise
-
-    return True
 
 
 # A spawned process first unpickles the function that it will run. A reference to a function of

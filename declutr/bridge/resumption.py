@@ -1,9 +1,8 @@
 """Repairs of state that AllenNLP loses when a run is resumed from a checkpoint (`--recover`).
 
 Without them a resumed run silently takes another course than an uninterrupted one. Each function
-takes a module right after its body ran and returns whether it changed anything. The repairs change
-how saved states are loaded and, but for the scale of gradients, not what is saved. So older
-checkpoints are loaded correctly too.
+takes a module right after its body ran. The repairs change how saved states are loaded and, but for
+the scale of gradients, not what is saved. So older checkpoints are loaded correctly too.
 """
 
 import logging
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 _SCALER = "scaler"
 
 
-def moving_averages(module: ModuleType) -> bool:
+def moving_averages(module: ModuleType) -> None:
     """Load only the averages of a `MovingAverage`, which keeps tracking the trained parameters.
 
     AllenNLP replaces the parameters that a `MovingAverage` tracks by the copies in the checkpoint,
@@ -29,7 +28,6 @@ def moving_averages(module: ModuleType) -> bool:
     weights. Can be removed when `load_state_dict` leaves `_parameters` alone.
     """
     module.MovingAverage.load_state_dict = _load_averages
-    return True
 
 
 def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
@@ -62,7 +60,7 @@ def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
             break
 
 
-def combined_schedules(module: ModuleType) -> bool:
+def combined_schedules(module: ModuleType) -> None:
     """Keep the learning rates of a checkpoint while the scheduler "combined" is loaded.
 
     Loading builds the schedule of the current epoch again, which sets the learning rates to those
@@ -78,10 +76,8 @@ def combined_schedules(module: ModuleType) -> bool:
         for group, values in zip(groups, loaded, strict=True):
             group.update(values)
 
-    return True
 
-
-def frozen_layers(module: ModuleType) -> bool:
+def frozen_layers(module: ModuleType) -> None:
     """Let "slanted_triangular" with `gradual_unfreezing` freeze the layers of the resumed epoch.
 
     AllenNLP freezes the layers of the first epoch until the next epoch begins. Can be removed when
@@ -97,10 +93,8 @@ def frozen_layers(module: ModuleType) -> bool:
                 for parameter in group["params"]:
                     parameter.requires_grad = depth <= self.last_epoch + 1
 
-    return True
 
-
-def validated_epochs(module: ModuleType) -> bool:
+def validated_epochs(module: ModuleType) -> None:
     """Let "should_validate_callback" decide for the epoch in training, also after resuming.
 
     AllenNLP starts with the decision for epoch 0 even if it resumes a later one, and it decides for
@@ -121,10 +115,9 @@ def validated_epochs(module: ModuleType) -> bool:
         pass
 
     cls.on_start, cls.on_batch, cls.on_epoch = on_start, on_batch, on_epoch
-    return True
 
 
-def tracked_epochs(module: ModuleType) -> bool:
+def tracked_epochs(module: ModuleType) -> None:
     """Let "track_epoch_callback" start with the epoch in which a run is resumed, not with 0.
 
     Can be removed when `on_start` asks the trainer for the epoch.
@@ -134,8 +127,6 @@ def tracked_epochs(module: ModuleType) -> bool:
     def on_start(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
         original(self, trainer, *args, **kwargs)
         trainer.model.epoch = trainer._start_after_epochs_completed
-
-    return True
 
 
 def has_resumed(trainer: Any) -> bool:
@@ -161,7 +152,7 @@ def was_taken(trainer: Any, before: int = 0) -> bool:
     )
 
 
-def checks_at_the_start(module: ModuleType) -> bool:
+def checks_at_the_start(module: ModuleType) -> None:
     """Let "confidence_checks" watch the first step of a run only, and nothing of a resumed one.
 
     It is on unless `run_confidence_checks` is false. It notes every module that is called, until
@@ -175,10 +166,8 @@ def checks_at_the_start(module: ModuleType) -> bool:
         if has_resumed(trainer) and hasattr(self, "_verification"):
             self._verification.destroy_hooks()
 
-    return True
 
-
-def logged_distributions(module: ModuleType) -> bool:
+def logged_distributions(module: ModuleType) -> None:
     """Let log writers with `distribution_interval` pass over a step whose change is not known.
 
     They compare the weights with those of the step before, which the first step of a process does
@@ -195,10 +184,8 @@ def logged_distributions(module: ModuleType) -> bool:
         finally:
             vars(self).pop("_should_log_distributions_this_batch", None)
 
-    return True
 
-
-def logged_batch_sizes(module: ModuleType) -> bool:
+def logged_batch_sizes(module: ModuleType) -> None:
     """Let log writers with `batch_size_interval` log a right mean in an epoch that is resumed.
 
     They sum the sizes of the batches since the run was resumed, and divide by the steps of the
@@ -215,10 +202,8 @@ def logged_batch_sizes(module: ModuleType) -> bool:
             self._cumulative_batch_group_size = before * size
         original(self, *args, **kwargs)
 
-    return True
 
-
-def mean_losses(module: ModuleType) -> bool:
+def mean_losses(module: ModuleType) -> None:
     """Let the first epoch of a resumed run report the mean loss of the steps since it was resumed.
 
     AllenNLP sums the losses of these steps and divides by all steps of the epoch, so that
@@ -248,10 +233,8 @@ def mean_losses(module: ModuleType) -> bool:
         finally:
             util.get_metrics = plain
 
-    return True
 
-
-def steps_of_processes(module: ModuleType) -> bool:
+def steps_of_processes(module: ModuleType) -> None:
     """Let all processes of a resumed run count the steps that they have done together.
 
     Where one has fewer batches than the others, it ends each epoch for all of them. In the epochs
@@ -271,10 +254,8 @@ def steps_of_processes(module: ModuleType) -> bool:
             self._total_batches_completed = before + int(steps)
         return metrics
 
-    return True
 
-
-def validation_draws(module: ModuleType) -> bool:
+def validation_draws(module: ModuleType) -> None:
     """Let validation leave the random numbers of Python and numpy as they were before it.
 
     A loader of training that validates too draws an order for it, which nobody needs. A resumed run
@@ -294,10 +275,8 @@ def validation_draws(module: ModuleType) -> bool:
             random.setstate(states[0])
             np.random.set_state(states[1])
 
-    return True
 
-
-def stopped_runs(module: ModuleType) -> bool:
+def stopped_runs(module: ModuleType) -> None:
     """Let AllenNLP's trainer train no further epoch if the resumed run had run out of `patience`.
 
     Such a run was killed after its last checkpoint, before its archive was complete. Can be removed
@@ -315,10 +294,8 @@ def stopped_runs(module: ModuleType) -> bool:
         finally:
             self._num_epochs = epochs
 
-    return True
 
-
-def kept_scales(module: ModuleType) -> bool:
+def kept_scales(module: ModuleType) -> None:
     """Keep the scale of gradients with `use_amp` in checkpoints; `parameter_orders` loads it.
 
     A resumed run began with the first scale, and skipped updates until that had come down.
@@ -332,10 +309,8 @@ def kept_scales(module: ModuleType) -> bool:
             state.trainer_state[_SCALER] = self._scaler.state_dict()
         return state
 
-    return True
 
-
-def best_weights(module: ModuleType) -> bool:
+def best_weights(module: ModuleType) -> None:
     """Let a run end with its best weights, also if its last epoch was not validated.
 
     AllenNLP takes the last weights for the best ones then, as with "should_validate_callback", and
@@ -351,10 +326,8 @@ def best_weights(module: ModuleType) -> bool:
             self._load_model_state(best)
         return result
 
-    return True
 
-
-def parameter_orders(module: ModuleType) -> bool:
+def parameter_orders(module: ModuleType) -> None:
     """Assign the moments in a checkpoint's optimizer state to the parameters they belong to.
 
     torch stores them by the number of the parameter. transformers 5 numbers the parameters of BERT
@@ -384,8 +357,6 @@ def parameter_orders(module: ModuleType) -> bool:
             original(self)
         finally:
             checkpointer.load_checkpoint = load
-
-    return True
 
 
 def _put_in_order(trainer: Any, saved: list[str], optimizer: Any) -> None:
@@ -432,7 +403,7 @@ def _put_in_order(trainer: Any, saved: list[str], optimizer: Any) -> None:
     )
 
 
-def removed_checkpoints(module: ModuleType) -> bool:
+def removed_checkpoints(module: ModuleType) -> None:
     """Let the checkpointer remove the checkpoint of a step, and not those of 10 and 100 with 1.
 
     Can be removed when `_remove_checkpoint` has a pattern that ends with the step.
@@ -448,10 +419,9 @@ def removed_checkpoints(module: ModuleType) -> bool:
                 file.unlink(missing_ok=True)
 
     module.Checkpointer._remove_checkpoint = _remove_checkpoint
-    return True
 
 
-def found_checkpoints(module: ModuleType) -> bool:
+def found_checkpoints(module: ModuleType) -> None:
     """Let the checkpointer find its checkpoints in a folder of any name.
 
     AllenNLP took brackets and stars in it for a pattern, as in `runs/[lr=1e-5]`, and could not
@@ -466,4 +436,3 @@ def found_checkpoints(module: ModuleType) -> bool:
         return places - {None}
 
     module.Checkpointer._find_all_checkpoints = _find_all_checkpoints
-    return True

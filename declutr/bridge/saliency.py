@@ -8,7 +8,7 @@ from typing import Any
 from declutr.bridge.repairs import replaces
 
 
-def input_embeddings(module: ModuleType) -> bool:
+def input_embeddings(module: ModuleType) -> None:
     """Let `find_embedding_layer` find the input embeddings of every pretrained transformer.
 
     AllenNLP knows those of BERT, RoBERTa, ALBERT and GPT-2. Of other transformers, it returns the
@@ -28,10 +28,8 @@ def input_embeddings(module: ModuleType) -> bool:
                         return layer
         return found
 
-    return True
 
-
-def products_with_inputs(module: ModuleType) -> bool:
+def products_with_inputs(module: ModuleType) -> None:
     """Let "simple-gradient" multiply the gradient of a token by the embedding of this token.
 
     AllenNLP takes the first token's for all: it undoes batching twice. Can be removed when it keeps
@@ -48,5 +46,3 @@ def products_with_inputs(module: ModuleType) -> bool:
         handles = original(self, embeddings_list, token_offsets)
         layer = self.predictor.get_interpretable_layer()
         return [*handles, layer.register_forward_hook(in_batch)]
-
-    return True

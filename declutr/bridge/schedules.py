@@ -23,7 +23,7 @@ _BY_STEP = (
 _COUNTS_STEPS = "counts_steps"  # in what a schedule saves
 
 
-def scheduled_groups(module: ModuleType) -> bool:
+def scheduled_groups(module: ModuleType) -> None:
     """Let schedules set the learning rates with which the optimizers inside "multi" train.
 
     The parameter groups of "multi" are copies of those that its optimizers train with. Schedules,
@@ -42,8 +42,6 @@ def scheduled_groups(module: ModuleType) -> bool:
     def load_state_dict(original: Any, self: Any, training_state: dict[str, Any]) -> None:
         original(self, training_state)  # each optimizer then has new groups
         _share_groups(self)
-
-    return True
 
 
 def _share_groups(several: Any) -> None:
@@ -66,7 +64,7 @@ def _share_groups(several: Any) -> None:
                 own.setdefault(key, value)
 
 
-def plateaus(module: ModuleType) -> bool:
+def plateaus(module: ModuleType) -> None:
     """Let "reduce_on_plateau" reduce the rate when the validation metric gets no better.
 
     AllenNLP gives it a score of which more is better, also for `-loss`, and its default mode is
@@ -106,10 +104,8 @@ def plateaus(module: ModuleType) -> bool:
             state_dict = {**state_dict, "best": math.inf, "num_bad_epochs": 0, mark: True}
         original(self, state_dict)
 
-    return True
 
-
-def warmups_by_step(module: ModuleType) -> bool:
+def warmups_by_step(module: ModuleType) -> None:
     """Let schedules with `num_warmup_steps` move once a step, and not once an epoch.
 
     "constant_with_warmup", "cosine_with_warmup" and "cosine_hard_restarts_with_warmup" count steps,
@@ -120,7 +116,6 @@ def warmups_by_step(module: ModuleType) -> bool:
     """
     for name in _BY_STEP:
         _count_steps(getattr(module, name))
-    return True
 
 
 def _count_steps(cls: Any) -> None:
@@ -166,7 +161,7 @@ def _count_steps(cls: Any) -> None:
     cls.step_batch = step_batch
 
 
-def combined_steps(module: ModuleType) -> bool:
+def combined_steps(module: ModuleType) -> None:
     """Let each schedule inside "combined" count steps and epochs from its own first epoch.
 
     AllenNLP gives it the steps of the whole run, and the number of its own epochs. So a second
@@ -191,10 +186,9 @@ def combined_steps(module: ModuleType) -> bool:
             ending.step(metric)
 
     module.CombinedLearningRateScheduler.step = step
-    return True
 
 
-def steps_of_all(module: ModuleType) -> bool:
+def steps_of_all(module: ModuleType) -> None:
     """Let the schedules of several processes count on the same number of steps of an epoch.
 
     Each process gave its schedule the number of its own batches. Where these differ, so did the
@@ -218,10 +212,8 @@ def steps_of_all(module: ModuleType) -> bool:
             given.arguments["learning_rate_scheduler"] = SimpleNamespace(construct=construct)
         return original(*given.args, **given.kwargs)
 
-    return True
 
-
-def unknown_lengths(module: ModuleType) -> bool:
+def unknown_lengths(module: ModuleType) -> None:
     """Let "slanted_triangular" tell that it does not know the number of steps of an epoch.
 
     With data that are read anew in every epoch (`max_instances_in_memory`), it takes each step of
@@ -244,10 +236,8 @@ def unknown_lengths(module: ModuleType) -> bool:
                 '"declutr", or one without max_instances_in_memory.'
             )
 
-    return True
 
-
-def undefined_metrics(module: ModuleType) -> bool:
+def undefined_metrics(module: ModuleType) -> None:
     """Let any other epoch be better than one whose validation metric is not a number.
 
     Nothing is greater than such a number. So if the first epoch had one (the correlation of
@@ -265,5 +255,3 @@ def undefined_metrics(module: ModuleType) -> bool:
         original(self, state_dict)
         if self._best_so_far is not None and math.isnan(self._best_so_far):
             self._best_so_far = -math.inf
-
-    return True

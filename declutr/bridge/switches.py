@@ -71,8 +71,10 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "rouge.rouge_augmented": (allennlp_models.pkg_resources,),
 }
 
-# Functions called with the module right after its body ran; they return whether they changed it.
-REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
+Switch = Callable[[ModuleType], bool | None]
+"""A function that is called with a module right after its body ran; False if it was not needed."""
+
+REPAIRS: dict[str, tuple[Switch, ...]] = {
     "allennlp.common.util": (repairs.cuda_device_numbers, repairs.own_submodules),
     "allennlp.common.cached_transformers": (
         transformer_cache.cached_as_asked,  # first: it must see the arguments of the cache
@@ -217,7 +219,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
 }
 
 # Like `REPAIRS`, and applied after them, unless `DECLUTR_PLUGIN=0` is set.
-ADDITIONS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
+ADDITIONS: dict[str, tuple[Switch, ...]] = {
     "allennlp.common.params": (
         configurations.named_recipes,
         configurations.default_transformers,

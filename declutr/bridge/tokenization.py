@@ -166,7 +166,7 @@ def _laid_out(tokenizer: Any, first: list[int], second: list[int] | None) -> lis
     return built
 
 
-def own_pipelines(module: ModuleType) -> bool:
+def own_pipelines(module: ModuleType) -> None:
     """Give every `SpacyTokenizer` a pipeline of its own, which shares the loaded model.
 
     With `split_on_spaces`, AllenNLP replaces the tokenizer in the pipeline that all of them share,
@@ -177,10 +177,8 @@ def own_pipelines(module: ModuleType) -> bool:
     def get_spacy_model(original: Any, *args: Any, **kwargs: Any) -> Any:
         return copy.copy(original(*args, **kwargs))
 
-    return True
 
-
-def numbered_as_by_the_tokenizer(module: ModuleType) -> bool:
+def numbered_as_by_the_tokenizer(module: ModuleType) -> None:
     """Let a vocabulary hold the tokens of a transformer in the order of their ids.
 
     `from_pretrained_transformer_and_instances` numbers tokens in that order. The order of a fast
@@ -198,5 +196,3 @@ def numbered_as_by_the_tokenizer(module: ModuleType) -> bool:
             items = sorted(table.items(), key=itemgetter(position_of_id))
             table.clear()
             table.update(items)
-
-    return True

@@ -8,7 +8,7 @@ from typing import Any
 from declutr.bridge.repairs import replaces
 
 
-def cached_as_asked(module: ModuleType) -> bool:
+def cached_as_asked(module: ModuleType) -> None:
     """Let the cache give a transformer or tokenizer as it was asked for, or as its files are now.
 
     AllenNLP looks up a transformer by its name alone, whatever `transformer_kwargs` there are, and
@@ -60,8 +60,6 @@ def cached_as_asked(module: ModuleType) -> bool:
 
         forget_other(module._tokenizer_cache, (model_name, hash_object(kwargs)), _files(model_name))
         return original(model_name, **kwargs)
-
-    return True
 
 
 def _files(path: Any) -> list[tuple[str, int, int]]:

@@ -1,8 +1,7 @@
 """Additions to AllenNLP's optimizers: parameter groups without weight decay by types of modules.
 
 They do not work around a change of a library, but are applied in the same way and switched off
-together with the bridge. Each function takes a module of AllenNLP right after its body ran and
-returns whether it changed anything.
+together with the bridge. Each function takes a module of AllenNLP right after its body ran.
 """
 
 import importlib
@@ -38,7 +37,7 @@ def optimized_model() -> Any:
     return _model.get()
 
 
-def groups_by_module(module: ModuleType) -> bool:
+def groups_by_module(module: ModuleType) -> None:
     """Let `parameter_groups` of an optimizer exclude modules from weight decay by their type.
 
     See `declutr.training.weight_decay`. The optimizer "multi" is patched as well, because it
@@ -62,10 +61,8 @@ def groups_by_module(module: ModuleType) -> bool:
     ) -> None:
         original(self, model_parameters, optimizers, resolved(parameter_groups, model_parameters))
 
-    return True
 
-
-def optimized_models(module: ModuleType) -> bool:
+def optimized_models(module: ModuleType) -> None:
     """Make the model known while a trainer, and with it the optimizer, is being built for it.
 
     `groups_by_module` needs the model. Can be removed together with that switch.
@@ -75,5 +72,3 @@ def optimized_models(module: ModuleType) -> bool:
     def from_partial_objects(original: Any, cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         with optimizing(model):
             return original(cls, model, *args, **kwargs)
-
-    return True

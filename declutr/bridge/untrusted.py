@@ -6,7 +6,7 @@ that it starts. Without it, AllenNLP opens archives as it always does.
 
 They do not work around a change of a library, but are applied in the same way and switched off
 together with the bridge; with `DECLUTR_PLUGIN=0` they hold all the same. Each function takes a
-module of AllenNLP right after its body ran and returns whether it changed anything.
+module of AllenNLP right after its body ran.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def is_safe() -> bool:
     return is_set(SAFE)
 
 
-def archives_by_rules(module: ModuleType) -> bool:
+def archives_by_rules(module: ModuleType) -> None:
     """Let `load_archive` open archives by the rules where `DECLUTR_SAFE` is set.
 
     Commands, `Predictor.from_path` and `Model.from_archive` all load by that function.
@@ -54,10 +54,8 @@ def archives_by_rules(module: ModuleType) -> bool:
         load = importlib.import_module(SAFETY).loaded_by_rules
         return load(original, archive_file, trust=not is_safe(), **kwargs)
 
-    return True
 
-
-def trust_in_archives(module: ModuleType) -> bool:
+def trust_in_archives(module: ModuleType) -> None:
     """Give the command of a module the option `--trust`, where `DECLUTR_SAFE` is set.
 
     There, its errors of arguments, files and models are one line each, as those of this package's
@@ -67,7 +65,6 @@ def trust_in_archives(module: ModuleType) -> bool:
         own = isinstance(value, type) and value.__module__ == module.__name__
         if own and issubclass(value, module.Subcommand):
             _add_trust(value)
-    return True
 
 
 def _add_trust(command: type) -> None:

@@ -29,7 +29,8 @@ def test_names_of_this_package_are_known_with_the_plugins(
     monkeypatch.setattr(additions, "extend", lambda before_use: extended.append(before_use))
     Path(".allennlp_plugins").write_text("json.decoder\ndeclutr.plugin\n")
     assert list(plugins.discover_plugins()) == ["json.decoder", "declutr.plugin"]
-    assert additions.own_plugin(plugins) and not extended
+    additions.own_plugin(plugins)
+    assert not extended
     assert list(plugins.discover_plugins()) == ["json.decoder"]  # ours is imported at first use
     assert extended == ["declutr.plugin"]
 
@@ -68,7 +69,7 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
 
     module = bare("allennlp.training.gradient_descent_trainer")
     before = inspect.signature(module.GradientDescentTrainer.__init__)
-    assert additions.attached_models(module)
+    additions.attached_models(module)
     assert inspect.signature(module.GradientDescentTrainer.__init__) == before
     met: list[Any] = []
     model = {
@@ -98,7 +99,7 @@ def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: s
 
 def recovered(module: Any, folder: Path, before: dict, now: dict, allowed: bool) -> None:
     """Begin a run in a folder, and go on with another configuration, which stays as it is."""
-    assert additions.moved_runs(module)
+    additions.moved_runs(module)
     module.create_serialization_dir(module.Params(before), folder, False, False)
     module.Params(before).to_file(str(folder / "config.json"))
     params = module.Params(now)
@@ -160,7 +161,7 @@ def test_a_wrong_key_is_named_with_the_nearest(bare: Any) -> None:
         def __init__(self, inner: Inner, learning_rate: float = 1.0) -> None:
             self.inner = inner
 
-    assert additions.nearest_keys(module)
+    additions.nearest_keys(module)
     assert Outer.from_params(params({"inner": {"size": 3}})).inner.size == 3
     with pytest.raises(module.ConfigurationError) as raised:
         Outer.from_params(params({"inner": {"sise": 3}}))

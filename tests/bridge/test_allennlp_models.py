@@ -218,7 +218,7 @@ def test_a_treebank_is_read_wherever_it_is(tmp_path: Path, monkeypatch: pytest.M
     if tuple(map(int, nltk.__version__.split(".")[:2])) >= (3, 10):
         with pytest.raises(PermissionError, match="Unauthorized path"):
             list(plain()._read(tmp_path / "data" / "trees.txt"))
-    assert allennlp_models.named_treebanks(module)
+    allennlp_models.named_treebanks(module)
     for name in ("data/trees.txt", "link.txt"):
         (tree,) = Patched()._read(tmp_path / name)
         assert tree.leaves() == ["the", "cat", "sleeps"]

@@ -53,7 +53,7 @@ def ours(monkeypatch: Any) -> Any:
 def test_archives_are_loaded_with_the_carried_transformer(
     archival: ModuleType, ours: Any, tmp_path: Path
 ) -> None:
-    assert archives.carried_transformers(archival)
+    archives.carried_transformers(archival)
     folder = str(tmp_path)
     assert archival._load_dataset_readers("config", folder) == ("config", folder)  # none carried
     (tmp_path / "transformer").mkdir()
@@ -72,7 +72,7 @@ def test_carried_transformers_are_used_without_the_plugin(monkeypatch: Any) -> N
 
 
 def test_a_vocabulary_that_is_a_file_is_not_extracted(archival: ModuleType, tmp_path: Path) -> None:
-    assert archives.folders_as_vocabularies(archival)
+    archives.folders_as_vocabularies(archival)
     arguments = ("config", "weights", str(tmp_path), -1)
     assert archival._load_model(*arguments) == arguments
     tar_of(tmp_path / "vocabulary", [special("link", tarfile.SYMTYPE, "/etc")])
@@ -99,7 +99,7 @@ def test_archives_are_extracted_by_the_rules_of_this_package(
     temporary.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     module = bare("allennlp.models.archival")
-    assert archives.checked_extraction(module)
+    archives.checked_extraction(module)
     with module.extracted_archive(str(honest)) as folder:
         assert Path(folder, "config.json").read_text() == "{}"
     assert list(temporary.iterdir()) == []
@@ -152,7 +152,7 @@ def test_files_are_included_from_a_folder_of_any_name(
 
     module = bare("allennlp.models.archival")
     assert archived(module, ["inside", "*.txt"]) == set()
-    assert archives.included_files(module)
+    archives.included_files(module)
     assert archived(module, ["inside", "*.txt"]) == {"inside/a.txt", "b.txt"}
     assert archived(module, ["[bc].*", "none"]) == {"b.txt", "c.csv"}
     assert module.glob is glob

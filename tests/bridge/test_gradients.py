@@ -236,7 +236,7 @@ def test_the_search_for_a_rate_limits_gradients_as_training_does(
         return (-model.weights / sum(rates)).tolist()
 
     assert (moved() == pytest.approx(step)) is ("grad_clipping" not in limits)
-    assert gradients.limited_in_search(module)
+    gradients.limited_in_search(module)
     assert moved() == pytest.approx(step)
 
 
@@ -259,7 +259,7 @@ def test_a_step_of_the_search_for_a_rate_has_the_batches_of_a_step_of_training(b
 
     total, losses = moved()  # of 1, 3, 8, 1, ...
     assert total == pytest.approx(4 * 12) and losses == pytest.approx([0, 3, 4 * 8, 12])
-    assert gradients.accumulated_in_search(module)
+    gradients.accumulated_in_search(module)
     total, losses = moved()  # of the means 2, 8, 2, ...
     assert total == pytest.approx(5 * 12) and losses == pytest.approx([0, 2 * 8, 10 * 2, 12 * 8])
 
@@ -295,7 +295,7 @@ def test_a_pattern_that_freezes_nothing_is_told(
         return [message for message in warned if "no_grad" in message]
 
     assert told("wieghts") == []
-    assert gradients.frozen_names(module)
+    gradients.frozen_names(module)
     first, second = told("nothing$", "wieghts")
     assert "'nothing$'" in first and "'wieghts'" in second and "'weights'" in second
     assert told() == []

@@ -61,7 +61,7 @@ def test_the_repair_is_needed(layouts: dict[str, str], bare: Any) -> None:
         with pytest.raises(Exception, match=r"Repo id must|pytorch_model\.bin|not a valid"):
             plain._get_pretrained_state_dict(layouts[layout])
     module = bare(NAME)
-    assert module_weights.checkpoint_files(module)
+    module_weights.checkpoint_files(module)
     assert module.TransformerModule._get_pretrained_state_dict(layouts["safetensors"])
 
 
@@ -157,7 +157,7 @@ def stored(bert: str, tmp_path: Path) -> Any:
 
 def repaired(bare: Any) -> Any:
     module = bare("allennlp.models.model")
-    assert module_weights.missing_weights(module)
+    module_weights.missing_weights(module)
     return module
 
 
@@ -204,7 +204,7 @@ def test_buffers_that_transformers_once_stored_are_left_out(stored: Any, bare: A
     module = repaired(bare)
     with pytest.raises(RuntimeError, match=rf"Unexpected keys: \['{gone}'\]"):
         stored(module, of_that_time)
-    assert module_weights.gone_buffers(module)
+    module_weights.gone_buffers(module)
     assert stored(module, of_that_time)
     for other in ("head.attn.bias", f"{gone}.other"):
         with pytest.raises(RuntimeError, match=rf"Unexpected keys: \['{other}'\]$"):
@@ -230,7 +230,7 @@ def test_the_buffers_of_other_transformers(
     name: str, sizes: dict[str, Any], gone: list[str], bare: Any
 ) -> None:
     module = bare("allennlp.models.model")
-    assert module_weights.gone_buffers(module)
+    module_weights.gone_buffers(module)
     model = type("Holder", (module.Model,), {})(Vocabulary())
     model.inner = transformers.AutoModel.from_config(
         transformers.AutoConfig.for_model(name, **sizes)

@@ -46,7 +46,7 @@ def test_a_resumed_average_follows_the_parameters_that_are_trained(bare: Any) ->
     resumed, now = resumed_average(module)
     resumed.assign_average_value()
     assert now[0][1].tolist() == [4.0, 4.0]  # nothing happens to them
-    assert resumption.moving_averages(module)
+    resumption.moving_averages(module)
     resumed, now = resumed_average(module)
     for _, parameter in now:
         parameter.data.fill_(6.0)
@@ -120,7 +120,7 @@ def test_combined_schedules_keep_the_learning_rate(bare: Any) -> None:
         return resumed.param_groups[0]["lr"] - whole.param_groups[0]["lr"]
 
     assert learning_rate() != 0
-    assert resumption.combined_schedules(module)
+    resumption.combined_schedules(module)
     assert learning_rate() == 0
 
 
@@ -141,7 +141,7 @@ def test_a_resumed_run_freezes_the_same_layers(bare: Any) -> None:
         return [parameter.requires_grad for group in groups for parameter in group["params"]]
 
     assert trained(1, resumed=True) != trained(1, resumed=False)
-    assert resumption.frozen_layers(module)
+    resumption.frozen_layers(module)
     for epochs in range(4):
         assert trained(epochs, resumed=True) == trained(epochs, resumed=False)
     assert [sum(trained(epochs, resumed=True)) for epochs in range(4)] == [1, 2, 3, 3]
@@ -157,7 +157,7 @@ def test_a_resumed_run_validates_the_same_epochs(bare: Any) -> None:
         return callback, trainer
 
     assert begin()[1]._should_validate_this_epoch  # as in epoch 0
-    assert resumption.validated_epochs(module)
+    resumption.validated_epochs(module)
     callback, trainer = begin()
     assert not trainer._should_validate_this_epoch
     callback.on_epoch(trainer, {}, 1)  # after which the trainer may write the best weights
@@ -172,7 +172,7 @@ def test_tracked_epochs_start_at_the_resumed_epoch(bare: Any) -> None:
     trainer = SimpleNamespace(model=SimpleNamespace(), _start_after_epochs_completed=3)
     module.TrackEpochCallback("").on_start(trainer)
     assert trainer.model.epoch == 0
-    assert resumption.tracked_epochs(module)
+    resumption.tracked_epochs(module)
     module.TrackEpochCallback("").on_start(trainer)
     assert trainer.model.epoch == 3
 
@@ -216,7 +216,7 @@ def test_the_loss_of_a_resumed_epoch_is_the_mean_of_the_steps_since(
         return [*told, *found, trainer._train_epoch(1)["loss"]]
 
     assert losses(module.GradientDescentTrainer) == [0.25, 0.25, 1.0]
-    assert resumption.mean_losses(module)
+    resumption.mean_losses(module)
     assert losses(module.GradientDescentTrainer) == [1.0, 1.0, 1.0]
     assert losses(DeCLUTRTrainer) == [1.0, 1.0, 1.0]
 
@@ -275,7 +275,7 @@ def test_a_resumed_epoch_reads_each_row_once_where_validation_shuffles(
         return sorted(seen)
 
     assert rows(module.GradientDescentTrainer, "plain") != list(range(12))
-    assert resumption.validation_draws(module)
+    resumption.validation_draws(module)
     assert rows(module.GradientDescentTrainer, "cured") == list(range(12))
     assert rows(DeCLUTRTrainer, "own") == list(range(12))
 
@@ -309,7 +309,7 @@ def test_a_run_resumed_before_an_interval_logs_distributions_from_the_next_on(
             run()
     else:
         assert run() == [2, 4, 6]
-    assert resumption.logged_distributions(module)
+    resumption.logged_distributions(module)
     assert run() == ([4, 6] if done else [2, 4, 6])
 
 
@@ -335,7 +335,7 @@ def test_the_mean_batch_size_of_a_resumed_epoch_is_that_of_the_whole_epoch(bare:
     whole = {2: 8, 4: 7, 6: 8, 8: 8}
     assert run(0) == whole
     assert run(1) == {2: 4, 4: 5, 6: 8, 8: 8}
-    assert resumption.logged_batch_sizes(module)
+    resumption.logged_batch_sizes(module)
     assert run(0) == run(1) == whole
     assert run(2) == {step: whole[step] for step in (4, 6, 8)}
 
@@ -361,7 +361,7 @@ def test_a_resumed_run_notes_no_modules(epoch: int, step: int, bare: Any) -> Non
 
     begins = not epoch and not step
     assert noted() == ([1, 1, 1] if begins else [1, 2, 3])
-    assert resumption.checks_at_the_start(module)
+    resumption.checks_at_the_start(module)
     assert noted() == ([1, 1, 1] if begins else [0, 0, 0])
 
 
@@ -376,7 +376,7 @@ def test_a_run_that_had_stopped_early_trains_no_more(step: int, stops: bool) -> 
     trainer._start_after_batches_in_epoch_completed = step
     trainer._metric_tracker = SimpleNamespace(should_stop_early=lambda: True)
     assert trainer._try_train() == 9
-    assert resumption.stopped_runs(module)
+    resumption.stopped_runs(module)
     assert trainer._try_train() == (4 if stops else 9)
     assert trainer._num_epochs == 9
 
@@ -431,7 +431,7 @@ def test_the_checkpoint_of_a_step_is_removed_alone(bare: Any, tmp_path: Path) ->
         return sorted(path.stem for path in tmp_path.iterdir())
 
     assert left() == ["model_state_e10_b1", "training_state_e10_b1"]
-    assert resumption.removed_checkpoints(module)
+    resumption.removed_checkpoints(module)
     kept = ("e0_b10", "e0_b100", "e0_b10_w0", "e10_b1")
     assert left() == [f"{s}_{place}" for s in ("model_state", "training_state") for place in kept]
 
@@ -447,7 +447,7 @@ def test_checkpoints_are_found_in_a_folder_of_any_name(
         (folder / file).touch()
     found = module.Checkpointer(str(folder))
     assert found._find_all_checkpoints() == set()
-    assert resumption.found_checkpoints(module)
+    resumption.found_checkpoints(module)
     assert found._find_all_checkpoints() == {(0, 10), (2, 0)}
     assert found.find_latest_checkpoint()[0] == str(folder / "model_state_e2_b0.th")
     found.state_is_sharded, found._rank = True, 1

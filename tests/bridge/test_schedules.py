@@ -67,7 +67,7 @@ def test_a_schedule_sets_the_rates_that_are_trained_with(optimizers: Any) -> Non
     schedule.step()
     assert updates(several, parameters) == [0.5, 0.25, 0.125]  # and the groups tell others
     assert [group["lr"] for group in several.param_groups] == [0.125, 0.0625, 0.25]
-    assert schedules.scheduled_groups(optimizers)
+    schedules.scheduled_groups(optimizers)
     several, parameters = several_of(optimizers)
     schedule = halved(several)
     for factor in (1.0, 0.5, 0.25):
@@ -141,7 +141,7 @@ FALLING, RISING = [-0.9, -0.8, -0.4], [-0.4, -0.8, -0.9]  # losses, as AllenNLP'
 def test_a_plateau_is_where_the_metric_gets_no_better(plateau_module: Any) -> None:
     assert rates_on_plateau(plateau_module, FALLING) == [1, 0.5, 0.25]
     assert rates_on_plateau(plateau_module, [-0.5] * 3, mode="max") == [1, 1, 1]
-    assert schedules.plateaus(plateau_module)
+    schedules.plateaus(plateau_module)
     for mode in ("min", "max"):
         for offset in (0, 2):  # of `-loss` and of `+accuracy`
             for options in ({}, {"threshold_mode": "abs"}):
@@ -203,7 +203,7 @@ def test_warmups_move_once_a_step(bare: Any, caplog: pytest.LogCaptureFixture) -
 
     constant, *cosines = schedules._BY_STEP
     assert rates(constant) == [0, 0, 0.5, 0.5]
-    assert schedules.warmups_by_step(module)
+    schedules.warmups_by_step(module)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert rates(constant) == [0.5, 1, 1, 1]
@@ -258,7 +258,7 @@ def test_every_schedule_of_several_counts_on_its_own(bare: Any) -> None:
     assert rates(halved) == [1, 1, 0.5, 0.5, 0.25, 0.25]
     with pytest.raises(ZeroDivisionError):
         rates(slanted)
-    assert schedules.combined_steps(module)
+    schedules.combined_steps(module)
     assert rates(decay) == [1, 1, 0.75, 0.5, 0.25, 0]
     assert rates(halved) == [1, 1, 1, 1, 0.5, 0.5]
     assert rates(slanted) == [1, 1, 0.75, 1, 0.75, 0.5]
@@ -304,6 +304,6 @@ def test_an_unknown_number_of_steps_is_told(
 
     wrong = rates()
     assert (wrong == [1.0] * 20) is (epochs == 1) and caplog.text == ""
-    assert schedules.unknown_lengths(module)
+    schedules.unknown_lengths(module)
     assert rates() == wrong and told in caplog.text
     assert max(rates(num_steps_per_epoch=20)) == 32.0 and caplog.text == ""

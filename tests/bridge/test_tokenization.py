@@ -300,7 +300,7 @@ def test_tokenizers_of_one_pipeline_split_as_each_is_told(pipeline: str, bare: A
     by_spaces, by_rules = ["Cats", "don't."], ["Cats", "do", "n't", "."]
     module = bare(SPACY)
     assert split(module, shutil.copytree(pipeline, f"{pipeline} 2")) == [by_spaces] * 3
-    assert tokenization.own_pipelines(module)
+    tokenization.own_pipelines(module)
     assert split(module, pipeline) == [by_rules, by_spaces, by_rules]
     one, other = module.SpacyTokenizer(pipeline), module.SpacyTokenizer(pipeline)
     assert one.spacy.vocab is other.spacy.vocab  # the model is loaded once
@@ -327,7 +327,7 @@ def test_a_vocabulary_numbers_tokens_by_their_ids(bert: str, bare: Any) -> None:
         return list(vocab.get_token_to_index_vocabulary("tags"))
 
     assert sorted(numbered()) == sorted(by_id) and numbered() != by_id
-    assert tokenization.numbered_as_by_the_tokenizer(module)
+    tokenization.numbered_as_by_the_tokenizer(module)
     assert numbered() == by_id
     vocab = module.Vocabulary()
     held = vocab.get_index_to_token_vocabulary("tags")
