@@ -12,13 +12,7 @@ _NEARLY_CONSTANT = 1e-8  # share of the variance below which moments have too fe
 
 
 class Draws:
-    """Random samples of as many items, which all parts of that size and subset share.
-
-    # Parameters
-
-    size : the number of items.
-    seed : the seed of the samples.
-    """
+    """Random samples of as many items, which all parts of that size and subset share."""
 
     def __init__(self, size: int, seed: Sequence[int]) -> None:
         self._size, self._rng = size, np.random.default_rng(seed)

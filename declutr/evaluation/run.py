@@ -233,14 +233,7 @@ def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str
 
 
 def nothing_scored(comparison: Comparison, names: Iterable[str], tasks: Iterable[str]) -> bool:
-    """Return whether no encoder has a score on any of the tasks that tables show.
-
-    # Parameters
-
-    comparison : all results.
-    names : names of the encoders to look at.
-    tasks : names of the tasks to look at.
-    """
+    """Return whether none of these encoders has a score on any of the tasks that tables show."""
     tasks = set(tasks)
     shown = tasks & {task for group in comparison.groups().values() for task in group}
     return not any(

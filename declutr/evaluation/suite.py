@@ -96,6 +96,7 @@ def all_tasks(
 
 
 def _built_in(data: Path, protocol: Protocol) -> list[Task]:
+    """Return the tasks of all modules, for a folder in SentEval's layout; parts may be absent."""
     from declutr.evaluation.tasks import (
         caption_retrieval,
         classification,

@@ -119,13 +119,7 @@ def senteval_order(columns: Sequence[Sequence[str]], keys: Iterable[Any]) -> lis
 
 
 def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int:
-    """Return the class number of a label.
-
-    # Parameters
-
-    label : the label that was read.
-    known : class numbers by label.
-    path, line : the file and the line, counted from 1, for the error.
+    """Return the class number of a label; the file and the line, from 1, are for the error.
 
     # Raises
 
@@ -139,14 +133,7 @@ def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int
 
 
 def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> list[str]:
-    """Split a line and return its fields, of which there are at least `count`.
-
-    # Parameters
-
-    text : the line.
-    separator : what stands between fields.
-    count : the least number of fields.
-    path, line : the file and the line, counted from 1, for the error.
+    """Return the fields of a line, at least `count`; file and line, from 1, are for the error.
 
     # Raises
 
@@ -161,18 +148,7 @@ def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> l
 
 
 def require_all_labels(path: Path, labels: Sequence[int], known: Mapping[str, int]) -> None:
-    """Raise if a class has no item.
-
-    # Parameters
-
-    path : the file, for the error.
-    labels : the class numbers of all items.
-    known : class numbers by label.
-
-    # Raises
-
-    `BrokenData` : a class has no item.
-    """
+    """Raise `BrokenData` if a class of `known`, numbers by label, has no item in the file."""
     missing = [label for label, number in known.items() if number not in set(labels)]
     if missing:
         raise BrokenData(f"{path} has no item of class {missing}; it may have been cut off.")

@@ -71,11 +71,7 @@ LEARNERS: dict[str, type[Learner]] = {"torch": TorchLearner, "sklearn": SklearnL
 
 
 def learner(features: Features, labels: np.ndarray, classes: int, protocol: Protocol) -> Learner:
-    """Make the learner that the protocol names.
-
-    # Parameters
-
-    features, labels, classes, protocol : see `Learner`.
+    """Make the learner that the protocol names; see `Learner` for the parameters.
 
     # Raises
 

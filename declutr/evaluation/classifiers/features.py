@@ -102,13 +102,7 @@ class Features:
 
 
 def sentence_features(sentences: Sequence[str], vectors: Vectors) -> Features:
-    """Return the embeddings of sentences as features.
-
-    # Parameters
-
-    sentences : n sentences, one for each item.
-    vectors : returns their embeddings.
-    """
+    """Return the embeddings of sentences as features."""
     import torch
 
     return Features(torch.from_numpy(vectors(sentences)))

@@ -24,13 +24,7 @@ EPSILON = 1e-8
 
 
 def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Make a linear layer with torch's initial distribution, drawn from a generator.
-
-    # Parameters
-
-    inputs, outputs : the widths of the layer.
-    generator : the source of the initial weights.
-    """
+    """Make a linear layer with torch's initial distribution, drawn from a generator."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     bound = inputs**-0.5
     for parameter in layer.parameters():

@@ -112,14 +112,7 @@ class _Softmax:
 
     @torch.no_grad()
     def fit_epoch(self, features: torch.Tensor, targets: torch.Tensor, order: torch.Tensor) -> None:
-        """Make one optimizer step for every 64 rows, in the given order.
-
-        # Parameters
-
-        features : `(n, f)`.
-        targets : `(n, 5)`.
-        order : row numbers, `(n,)`.
-        """
+        """Make a step for every 64 rows `(n, f)`, targets `(n, 5)`, in the given order `(n,)`."""
         order = order.to(features.device)
         space = features.new_empty(min(BATCH, len(features)), features.shape[1])
         for rows in order.split(BATCH):

@@ -127,13 +127,7 @@ class Comparison:
         return next(iter(self._of(task).values())).result.main
 
     def score(self, encoder: str, task: str, name: str | None = None) -> Score | None:
-        """Return a score with its items, by default the main one; None if the encoder has none.
-
-        # Parameters
-
-        encoder, task : their names.
-        name : the name of the score.
-        """
+        """Return a score with its items, by default the main one; None if the encoder has none."""
         record = self.record(encoder, task)
         if record is None:
             return None
@@ -142,26 +136,14 @@ class Comparison:
         return next((score for score in record.result.scores if score.name == name), None)
 
     def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:
-        """Return a value with its interval, by default of the main score; None if there is none.
-
-        # Parameters
-
-        encoder, task : their names.
-        score : the name of the score.
-        """
+        """Return a value with its interval, by default of the main score; None if there is none."""
         found = self.score(encoder, task, score)
         if found is None:
             return None
         return Cell(found.value, self.records[encoder][task].intervals.get(found.name))
 
     def value(self, encoder: str, task: str, score: str | None = None) -> float:
-        """Return a value, by default of the main score; not a number if there is none.
-
-        # Parameters
-
-        encoder, task : their names.
-        score : the name of the score.
-        """
+        """Return a value, by default of the main score; not a number if there is none."""
         found = self.score(encoder, task, score)
         return math.nan if found is None else found.value
 
@@ -182,11 +164,6 @@ class Comparison:
         """Return the encoders with the highest value after rounding to two decimals.
 
         If all values are equal, or there is only one, no encoder counts as the best.
-
-        # Parameters
-
-        task : its name.
-        score : the name of the score, by default the main one.
         """
         values = [self.value(encoder, task, score) for encoder in self.encoders]
         return {self.encoders[place] for place in highest(values)}
@@ -196,10 +173,6 @@ class Comparison:
 
         Clustering has no interval, see `UNTESTED`. The result is None if one of them has no score,
         or if they were computed on different test items.
-
-        # Parameters
-
-        encoder, task : their names.
         """
         first = self.encoders[0]
         if not self.comparable((encoder, first), task):
@@ -213,13 +186,7 @@ class Comparison:
         return Difference(value, percentiles(ours - theirs))
 
     def comparable(self, encoders: Iterable[str], task: str, name: str | None = None) -> bool:
-        """Return whether encoders have a score of the same test items, by default the main one.
-
-        # Parameters
-
-        encoders, task : their names.
-        name : the name of the score.
-        """
+        """Return whether encoders have a score of the same test items, by default the main one."""
         first, *others = (self.score(encoder, task, name) for encoder in encoders)
         return first is not None and all(
             other is not None and same_items(first, other) for other in others

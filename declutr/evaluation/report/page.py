@@ -31,11 +31,6 @@ def page(report: Contents, markdown: str) -> str:
     Names of encoders and other text cannot bring HTML, scripts or addresses of their own: the page
     loads nothing, and the report's HTML is known.
 
-    # Parameters
-
-    report : the report, whose pictures are put into the page.
-    markdown : the report in Markdown.
-
     # Raises
 
     `ModuleNotFoundError` : markdown-it-py is not installed.

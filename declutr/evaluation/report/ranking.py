@@ -94,15 +94,7 @@ def ranking(
     quoted: Sequence[Quoted],
     definition: Definition,
 ) -> Ranking:
-    """Order encoders by the mean over their seeds; rows of papers stand between them.
-
-    # Parameters
-
-    comparison : the results.
-    contestants : names of encoders by contestant, several for several seeds.
-    quoted : rows of papers.
-    definition : what to order by.
-    """
+    """Order encoders by the mean over their seeds; rows of papers stand between them."""
     rows = []
     for name, group in contestants.items():
         seeds = f"{name} ({len(group)} seeds)" if len(group) > 1 else name

@@ -62,11 +62,6 @@ class RememberingEncoder:
         If all embeddings have length 1, the result is scaled to length 1, too: an encoder that
         normalises its embeddings would do so after truncation.
 
-        # Parameters
-
-        sentences : n sentences.
-        dimension : the number of dimensions to return.
-
         # Raises
 
         `BadEmbeddings` : the encoder gave embeddings of the wrong shape for some sentences.
@@ -98,13 +93,7 @@ class RememberingEncoder:
 
 
 class TruncatedEncoder:
-    """The leading dimensions of an encoder, as an encoder of its own.
-
-    # Parameters
-
-    whole : the encoder that stores embeddings.
-    dimension : the number of dimensions.
-    """
+    """The leading dimensions of an encoder, as an encoder of its own."""
 
     not_stored: str | None = "they are those of the whole encoder"
 
@@ -172,11 +161,5 @@ def add_with_dimensions(
 
 
 def truncated_fingerprint(whole: Mapping[str, Any], dimension: int) -> str:
-    """Return the fingerprint of a truncated encoder.
-
-    # Parameters
-
-    whole : the description of the whole encoder.
-    dimension : the number of dimensions.
-    """
+    """Return the fingerprint of a truncated encoder."""
     return f"{whole.get('fingerprint')}@{dimension}"

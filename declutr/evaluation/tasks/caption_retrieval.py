@@ -28,13 +28,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """Return the task COCO in a list.
-
-    # Parameters
-
-    data : a folder in SentEval's layout; the files of the task may be absent.
-    protocol : see `CaptionRetrieval`.
-    """
+    """Return the task COCO in a list."""
     return [CaptionRetrieval(data / "downstream" / "COCO", protocol)]
 
 

@@ -65,13 +65,7 @@ SNLI_CLASSES = {"entailment": 0, "neutral": 1, "contradiction": 2}
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """Return the tasks on sentences, MR to AGNews, and then on pairs: MRPC, SICK-E and SNLI.
-
-    # Parameters
-
-    data : a folder in SentEval's layout; parts of it may be absent.
-    protocol : the settings of the classifiers.
-    """
+    """Return the tasks on sentences, MR to AGNews, and then on pairs: MRPC, SICK-E and SNLI."""
     downstream = data / "downstream"
     readers = {name: partial(_binary, downstream / name, name) for name in BINARY}
     sst2, sst5 = downstream / "SST" / "binary", downstream / "SST" / "fine"

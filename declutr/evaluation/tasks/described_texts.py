@@ -107,14 +107,7 @@ def _labelled(
     texts: Sequence[Column],
     label: Column,
 ) -> LabelledText:
-    """Read labelled texts; classes are numbered by number or else by name of the label.
-
-    # Parameters
-
-    about : the description.
-    files : the files of the parts.
-    texts, label : the columns.
-    """
+    """Read labelled texts; classes are numbered by number or else by name of the label."""
     rows = {name: about.rows(path, [*texts, label]) for name, path in files.items()}
     read = {name: _part(of_one, texts, label) for name, of_one in rows.items()}
     names = sorted(set(read["train"][1]), key=_by_number)

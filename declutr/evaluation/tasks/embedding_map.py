@@ -27,12 +27,7 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def map_of(tasks: Sequence[Task]) -> EmbeddingMap | None:
-    """Return a map of the most suitable of these tasks, or None if none is suitable.
-
-    # Parameters
-
-    tasks : tasks whose data are there.
-    """
+    """Return a map of the most suitable of these tasks, all with data, or None without one."""
     by_name = {task.name: task for task in tasks if isinstance(task, ClassificationTask)}
     best = next(filter(by_name.__contains__, CLASS_NAMES), None)
     return None if best is None else EmbeddingMap(by_name[best])

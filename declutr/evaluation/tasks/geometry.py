@@ -34,13 +34,7 @@ FEW_DIRECTIONS = 0.01
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """Return the geometry task in a list, over STS-B or else another folder of its layout.
-
-    # Parameters
-
-    data : a folder in SentEval's layout.
-    protocol : not used.
-    """
+    """Return the geometry task in a list, over STS-B or else another folder of its layout."""
     return [Geometry(benchmark_folders(data))]
 
 
@@ -154,14 +148,7 @@ def _projections(x: np.ndarray) -> np.ndarray:
 
 
 def collapse_alarm(x: np.ndarray, mean_cosine: float, rank: float) -> str | None:
-    """Return a warning for the user if embeddings have collapsed, else None.
-
-    # Parameters
-
-    x : embeddings of distinct sentences, `(n, d)`.
-    mean_cosine : the mean cosine of all pairs.
-    rank : the effective rank.
-    """
+    """Return a warning for the user if embeddings `(n, d)` have collapsed, else None."""
     n, d = x.shape
     zero = int((~x.any(axis=1)).sum())
     most = min(d, n - 1)

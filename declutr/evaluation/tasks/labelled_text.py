@@ -165,15 +165,7 @@ Parse = Callable[[str, Path, int], tuple[str, ...]]
 
 
 def columns_parser(separator: str, count: int, label: int, *sentences: int) -> Parse:
-    """Make a parser of lines that consist of fields.
-
-    # Parameters
-
-    separator : what stands between fields.
-    count : the least number of fields.
-    label : the index of the field with the label.
-    sentences : the indices of the fields with sentences.
-    """
+    """Make a parser of lines of at least `count` fields, by indices of label and sentences."""
 
     def parse(line: str, path: Path, number: int) -> tuple[str, ...]:
         fields = text_files.fields_of(line.strip(), separator, count, path, number)

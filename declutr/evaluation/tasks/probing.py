@@ -41,11 +41,6 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     """Return the ten tasks of `probing/`, then one for each file of `probing_surrogate/`.
 
     The latter are no part of SentEval: their names have a prefix, and their group is `extra`.
-
-    # Parameters
-
-    data : a folder in SentEval's layout; parts of it may be absent.
-    protocol : the settings of the classifiers.
     """
     found: list[Task] = []
     for name, file in FILES.items():

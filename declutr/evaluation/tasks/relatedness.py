@@ -49,13 +49,7 @@ DIGITS = 7
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """Return STS12-16, STS-B, tasks of other folders in its layout, and SICK-R.
-
-    # Parameters
-
-    data : a folder in SentEval's layout; parts of it may be absent.
-    protocol : the settings of the trained regressor.
-    """
+    """Return STS12-16, STS-B, tasks of other folders in its layout, and SICK-R."""
     sts, sick = data / "downstream" / "STS", data / "downstream" / "SICK"
     found: list[Task] = [
         SubsetSimilarity(name, sts / f"{name}-en-test", subsets)

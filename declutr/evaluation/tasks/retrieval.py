@@ -26,11 +26,6 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
 
     A set of BEIR may be a folder of such folders, as the twelve forums of CQADupStack: each is a
     task, called `cqadupstack-android` and so on.
-
-    # Parameters
-
-    data : a folder in SentEval's layout; parts of it may be absent.
-    protocol : not used.
     """
     folder = data / "retrieval"
     found = [file.parent for file in sorted(folder.glob(f"*/{BEIR_FILES[0]}"))]
@@ -146,26 +141,17 @@ def ndcg(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.
 
 
 def recall(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
-    """Return the share of relevant documents among the first `depth` of each query, `(q,)`.
-
-    # Parameters
-
-    found, relevant, depth : see `ndcg`.
-    """
+    """Return the share of relevant documents among the first `depth` of each query; see `ndcg`."""
     return (found[:, :depth] > 0).sum(axis=1) / np.array([len(grades) for grades in relevant])
 
 
 def average_precision(
     found: np.ndarray, relevant: list[dict[int, float]], depth: int
 ) -> np.ndarray:
-    """Return the average precision of each query, `(q,)`.
+    """Return the average precision of each query, `(q,)`; see `ndcg` for the parameters.
 
     This is the sum of the precision at the rank of every relevant document that was retrieved,
     divided by the number of all relevant documents.
-
-    # Parameters
-
-    found, relevant, depth : see `ndcg`.
     """
     hits = found[:, :depth] > 0
     precisions = hits.cumsum(axis=1) / np.arange(1, hits.shape[1] + 1)

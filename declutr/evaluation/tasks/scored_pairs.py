@@ -169,12 +169,7 @@ def _score(text: str, path: Path, number: int) -> float:
 
 
 def benchmark_folders(data: Path) -> list[Path]:
-    """Return the folder `STSBenchmark`, which may be absent, and other folders in its layout.
-
-    # Parameters
-
-    data : a folder in SentEval's layout.
-    """
+    """Return the folder `STSBenchmark`, which may be absent, and other folders in its layout."""
     folder = data / "downstream" / "STS"
     main = folder / "STSBenchmark"
     found = (file.parent for file in folder.glob(f"*/{STS_BENCHMARK['test']}"))

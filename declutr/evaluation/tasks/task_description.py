@@ -216,12 +216,7 @@ def without_description(place: Path) -> list[Path]:
 
 
 def descriptions(place: Path) -> Iterator[Path]:
-    """Yield the description in a folder, or else those in the folders that it holds.
-
-    # Parameters
-
-    place : the folder, or a description itself.
-    """
+    """Yield the description at a place, in that folder, or else in the folders that it holds."""
     if place.is_file():
         yield from [place] if place.name == DESCRIPTION else []
     elif (place / DESCRIPTION).is_file():

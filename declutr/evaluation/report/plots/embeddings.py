@@ -106,11 +106,6 @@ def similarities(comparison: Comparison, bins: int = 60) -> Any:
     """Draw the distribution of cosines for each degree of similarity; None without such scores.
 
     Each encoder has a panel, with a ridge for each degree of the gold scores.
-
-    # Parameters
-
-    comparison : the results.
-    bins : the number of bins of a histogram.
     """
     found = _similarity_task(comparison)
     if found is None:

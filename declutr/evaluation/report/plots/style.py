@@ -30,13 +30,7 @@ STYLE: Any = {
 
 
 def shortened(name: str, longest: int = 26) -> str:
-    """Shorten a name that is too long, at its beginning if it is a path, else in its middle.
-
-    # Parameters
-
-    name : the name.
-    longest : the maximum number of characters.
-    """
+    """Shorten a name that is too long, at its beginning if it is a path, else in its middle."""
     if len(name) <= longest:
         return name
     if "/" in name:  # the end of a path or of a model's name on a hub tells most
@@ -46,13 +40,7 @@ def shortened(name: str, longest: int = 26) -> str:
 
 
 def new_figure(width: float, height: float, layout: Any = "constrained") -> Any:
-    """Make a figure that needs no display and does not affect the user's pyplot.
-
-    # Parameters
-
-    width, height : its size in inches.
-    layout : matplotlib's layout engine.
-    """
+    """Make a figure, in inches, that needs no display and does not affect the user's pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -63,11 +51,6 @@ def new_figure(width: float, height: float, layout: Any = "constrained") -> Any:
 
 def new_panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
     """Make a figure with panels in rows of at most three; four panels make two rows of two.
-
-    # Parameters
-
-    count : the number of panels.
-    width, height : the size of a panel in inches.
 
     # Returns
 
