@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedKFold
 
 from declutr.evaluation.classifiers.learner import Found, Learner
@@ -126,9 +127,15 @@ def _folds(learner: Learner, rows: np.ndarray, seed: int) -> list[tuple[np.ndarr
             f"{k}-fold cross-validation needs a class of at least {k} items; the largest class of "
             f"these {len(rows)} items has {np.bincount(labels).max()}."
         )
-    splits = StratifiedKFold(k, shuffle=True, random_state=seed)
+    return [(rows[train], rows[left_out]) for train, left_out in stratified(labels, k, seed)]
+
+
+def stratified(labels: ArrayLike, k: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the places of labels `(n,)` in k stratified folds: all others, and those of the fold.
+
+    As in SentEval, a class with few items may be missing in a fold.
+    """
+    folds = StratifiedKFold(k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        # Like SentEval, accept folds in which a class with few items is missing.
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        parts = list(splits.split(np.zeros(len(rows)), labels))
-    return [(rows[train], rows[left_out]) for train, left_out in parts]
+        return list(folds.split(np.asarray(labels), labels))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
-from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 
@@ -76,14 +75,9 @@ class FewShot(LabelledVectors):
         train, test = data.train, data.test
         if test is not None:
             return _Split(train, np.arange(len(train)), test, np.arange(len(test)))
-        from sklearn.model_selection import StratifiedKFold
+        from declutr.evaluation.classifiers.cross_validation import NESTED_SEED, stratified
 
-        from declutr.evaluation.classifiers.cross_validation import NESTED_SEED
-
-        halves = StratifiedKFold(2, shuffle=True, random_state=NESTED_SEED)
-        with catch_warnings():  # a class may have a single text
-            filterwarnings("ignore", message="The least populated class", category=UserWarning)
-            pool, left_out = next(halves.split(np.zeros(len(train)), train.labels))
+        pool, left_out = stratified(train.labels, 2, NESTED_SEED)[0]
         return _Split(train, pool, train, left_out)
 
     @cached_property
