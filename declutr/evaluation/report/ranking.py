@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from declutr.evaluation.report.averages import DEFINITIONS, Definition
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.quoted import Quoted
 from declutr.evaluation.report.tables import Entry, entry
+from declutr.system.nearest import did_you_mean
 
 
 class UnknownRanking(ValueError):
@@ -65,9 +65,7 @@ def definition_of(comparison: Comparison, by: str) -> Definition:
     if by:
         own = [task for task in comparison.shown() if task not in geometry]
         printed = [definition.name for definition in DEFINITIONS]
-        lower = {name.casefold(): name for name in (*own, *printed)}
-        near = get_close_matches(by.casefold(), lower, 1)
-        hint = f" Did you mean {lower[near[0]]!r}?" if near else ""
+        hint = did_you_mean(by, [*own, *printed])
         raise UnknownRanking(
             f"There is no average or task {by!r}.{hint} Expected a task ({', '.join(own)}), a task "
             f"and its score (as {own[0] if own else 'STS-B'}/SCORE), or an average: "

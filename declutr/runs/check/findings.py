@@ -9,7 +9,7 @@ from typing import Any
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
 
-from declutr.system.nearest import listed, nearest
+from declutr.system.nearest import did_you_mean, listed
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,9 @@ def problem_of_type(base: type, name: Any, names: list[str]) -> str | None:
         except (ConfigurationError, ImportError) as error:
             return str(error)
         return None
-    near = nearest(name, names)
-    meant = f" Did you mean '{near}'?" if near else ""
     return (
-        f"'{name}' is not a registered {base.__name__}.{meant} Expected one of {listed(names)}, or "
-        "the path of a class (module.Class)."
+        f"'{name}' is not a registered {base.__name__}.{did_you_mean(name, names)} Expected one of "
+        f"{listed(names)}, or the path of a class (module.Class)."
     )
 
 

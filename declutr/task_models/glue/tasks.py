@@ -1,6 +1,5 @@
 """Names of tasks, and what a configuration says of a task or of a user's own files."""
 
-import difflib
 from typing import Optional, Union
 
 from allennlp.common.checks import ConfigurationError
@@ -8,6 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr.corpus.documents import SourceError
 from declutr.corpus.tables import Column
 from declutr.system import raised_as
+from declutr.system.nearest import did_you_mean
 from declutr.task_models.glue.labelled_rows import SENTEVAL_TASKS
 from declutr.task_models.glue.layouts import LAYOUTS, Classes, Layout, Scores
 
@@ -117,11 +117,9 @@ def task_name(task: str, known: list[str]) -> str:
     plain = {_plain(name): name for name in known}
     if _plain(task) in plain:
         return plain[_plain(task)]
-    close = difflib.get_close_matches(_plain(task), plain, n=1)
-    hint = f" Did you mean '{plain[close[0]]}'?" if close else ""
     raise SourceError(
         f"No task '{task}': expected one of {', '.join(known)}, or null for files of your own, "
-        f"with texts and label that name their columns.{hint}"
+        f"with texts and label that name their columns.{did_you_mean(task, known)}"
     )
 
 
