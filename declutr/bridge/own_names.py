@@ -7,7 +7,7 @@ loaded. A name that is spelt with the prefix in the configuration of a run is so
 import collections.abc
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Union
 
@@ -32,7 +32,7 @@ def spelt(config: Mapping[str, Any]) -> dict[str, Any]:
 
     config : the configuration, as plain dictionaries and lists, which is not changed.
     """
-    if not any(map(_SHORT.__contains__, _texts(config))):
+    if not any(map(_SHORT.__contains__, strings_in(config))):
         return dict(config)
     from allennlp.commands.train import TrainModel
     from allennlp.nn.parallel import DdpAccelerator
@@ -53,7 +53,7 @@ def names_own(file: str) -> bool:
     file : the path of the file.
     """
     try:
-        texts = _texts(json.loads(Path(file).read_text(encoding="utf-8")))
+        texts = strings_in(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return False
     return any(short(text) in _SHORT for text in texts)
@@ -70,7 +70,7 @@ def of_archive(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
     config : the configuration, as plain dictionaries and lists, which is not changed.
     folder : the folder of the extracted archive.
     """
-    if not any_taken() or any(short(text) != text for text in _texts(config)):
+    if not any_taken() or any(short(text) != text for text in strings_in(config)):
         return dict(config)
     if not Path(folder, CARRIED_NAMES).is_file():
         return dict(config)
@@ -87,7 +87,7 @@ def as_before(now: Any, before: Any) -> Any:
     before : that of a run which an earlier release may have begun. Where it has names with the
         prefix, or another package has taken a name, the same text need not mean the same class.
     """
-    if any_taken() or any(short(text) != text for text in _texts(before)):
+    if any_taken() or any(short(text) != text for text in strings_in(before)):
         return now
     return _as_before(now, before)
 
@@ -104,13 +104,13 @@ def _as_before(now: Any, before: Any) -> Any:
     return before if isinstance(now, str) and now != before and short(now) == before else now
 
 
-def _texts(value: Any) -> Any:
-    """Yield every text in a JSON value, except keys."""
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value, except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (Mapping, list)):
         for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(one)
+            yield from strings_in(one)
 
 
 def _of_class(base: Any, value: Any) -> Any:

@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from allennlp.common.checks import ConfigurationError
 
 from declutr.archives import CONFIG
+from declutr.bridge.own_names import strings_in
 from declutr.runs.training_texts import TextFiles
 from declutr.system.cache_folder import STATIC_TABLES, default_cache_dir
 from declutr.system.files import (
@@ -212,13 +212,10 @@ def _cache_of(table: Path) -> Path | None:
     return cache if os.access(cache / STATIC_TABLES, os.W_OK) else None
 
 
-def _named_table(value: Any) -> str | None:
+def _named_table(config: Any) -> str | None:
     """Return the first string of a configuration that names a first table, or `None`."""
-    if isinstance(value, str):
-        return value if value == FIRST_TABLE or _MADE.search(value) else None
-    inside: Iterable[Any] = value if isinstance(value, list) else ()
-    inside = value.values() if isinstance(value, dict) else inside
-    return next((found for one in inside if (found := _named_table(one)) is not None), None)
+    names = (text for text in strings_in(config) if text == FIRST_TABLE or _MADE.search(text))
+    return next(names, None)
 
 
 def _replace(value: Any, folder: str) -> Any:

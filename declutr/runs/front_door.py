@@ -102,18 +102,13 @@ def _told_what_for(recipe: str) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """Show no more than warnings within this context, if the environment does not ask for more."""
     from declutr.runs.process_state import logging_to_file
+    from declutr.system import loggers_at
 
     if any(os.environ.get(name) for name in ("ALLENNLP_LOG_LEVEL", "ALLENNLP_DEBUG")):
         yield
         return
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.WARNING)
-    try:
-        with logging_to_file():
-            yield
-    finally:
-        root.setLevel(level)
+    with loggers_at(logging.WARNING, "root"), logging_to_file():
+        yield
 
 
 def _what_next(folder: str, data: list[str]) -> str:
@@ -168,7 +163,7 @@ def _require_transformer(recipe: str, overrides: str, transformer: str) -> None:
     from allennlp.common import Params
     from allennlp.common.checks import ConfigurationError
 
-    from declutr.runs.recipe_parameters import strings_in
+    from declutr.bridge.own_names import strings_in
 
     config = Params.from_file(recipe, overrides).params
     if not any(transformer in text for text in strings_in(config)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from allennlp.common.params import with_overrides
 
 import declutr.plugin  # noqa: F401 - registers the names that recipes use
 from declutr.bridge.configurations import TRANSFORMER, with_home
+from declutr.bridge.own_names import strings_in
 from declutr.recipes import recipe_path, recipes_folder
 from declutr.recipes.evaluation import default_transformer
 from declutr.runs.known_keys import RecipeError, require_known
@@ -169,15 +170,6 @@ class _Recipe:
             )
         first = str(error).strip().splitlines()[0].removeprefix("RUNTIME ERROR: ")
         return f"{self.path} could not be evaluated: {first}"
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    """Yield all strings among the values of a configuration."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from strings_in(one)
 
 
 def as_json(value: Any) -> str:

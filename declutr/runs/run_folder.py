@@ -25,12 +25,12 @@ from declutr._version import __version__
 from declutr.archives import ARCHIVE, RUN
 from declutr.bridge.additions import shown
 from declutr.bridge.component_names import short
+from declutr.bridge.own_names import strings_in
 from declutr.runs.begun_runs import CONFIG, DATA, PATHS, TEXTS, begun_otherwise, data_digests
 from declutr.runs.first_tables import use_first_table
-from declutr.runs.recipe_parameters import strings_in
 from declutr.runs.training_texts import NAMES, TextFiles
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import local_path, write_whole
+from declutr.system.files import json_object, local_path, write_whole
 from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)
@@ -99,11 +99,7 @@ class RunFolder:
     @property
     def _is_run(self) -> bool:
         """Whether the folder is of a run. A transformer has a `config.json`, too."""
-        try:
-            config = json.loads((self._folder / CONFIG).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(config, dict) and {"trainer", "dataset_reader"} <= config.keys()
+        return {"trainer", "dataset_reader"} <= json_object(self._folder / CONFIG).keys()
 
     @property
     def _is_finished(self) -> bool:
