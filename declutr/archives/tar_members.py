@@ -14,16 +14,10 @@ from declutr.archives import GET_ANEW
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
-    """Add a member to an archive, or replace the one of the same name.
+    """Add a member to a `model.tar.gz`, or replace the one of the same name.
 
     The archive is copied once, member by member, in constant memory and without extracting it. The
     copy replaces the archive when it is complete on disk; otherwise the archive stays unchanged.
-
-    # Parameters
-
-    archive : the path of a `model.tar.gz`.
-    name : the name of the member.
-    content : the bytes of the member.
 
     # Raises
 

@@ -46,12 +46,7 @@ def spelt(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_own(file: str) -> bool:
-    """Return whether a `config.json` may name a class of this package; False if it cannot be read.
-
-    # Parameters
-
-    file : the path of the file.
-    """
+    """Return whether a `config.json` may name a class of this package; False if unreadable."""
     try:
         texts = strings_in(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError):

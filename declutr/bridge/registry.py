@@ -12,12 +12,7 @@ from declutr.bridge.names import Names, import_before_use, place_of, registering
 
 
 class Registries(dict[type, Any]):
-    """AllenNLP's registries by base class, with `Names` for those that this package adds to.
-
-    # Parameters
-
-    registries : AllenNLP's own registries.
-    """
+    """AllenNLP's registries by base class, with `Names` for those that this package adds to."""
 
     def __init__(self, registries: defaultdict[type, dict[str, Any]]) -> None:
         super().__init__()
@@ -88,13 +83,7 @@ def yielding_names(module: ModuleType) -> bool:
 
 
 class _Choices(list[str]):
-    """The listed names of a base class, among which those with the prefix can be chosen, too.
-
-    # Parameters
-
-    listed : the names.
-    names : all names of the base class.
-    """
+    """The listed names of a base class, among which those with the prefix can be chosen, too."""
 
     def __init__(self, listed: list[str], names: Names) -> None:
         super().__init__(listed)

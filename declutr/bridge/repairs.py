@@ -265,10 +265,6 @@ def run_worker(function: Callable[..., Any], *args: Any) -> Any:
 
     Unpickling this function has installed the bridge in the process. More threads would take
     processors from training, and a forked worker would wait forever for the threads of its parent.
-
-    # Parameters
-
-    function : AllenNLP's function of the worker, called with `args`.
     """
     import torch
 

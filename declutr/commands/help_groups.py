@@ -26,13 +26,7 @@ class _Grouped(list[argparse.Action]):
 
 
 def group(commands: argparse._SubParsersAction, name: str) -> None:
-    """Put the line of a command of this package under the heading.
-
-    # Parameters
-
-    commands : what the command was added to.
-    name : the name under which it was added.
-    """
+    """Put the line of a command of this package under the heading."""
     if not isinstance(commands._choices_actions, _Grouped):
         commands._choices_actions = _Grouped(commands._choices_actions)  # type: ignore[arg-type]
     commands._choices_actions.own.add(name)

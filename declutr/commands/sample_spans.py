@@ -81,14 +81,6 @@ def describe_spans(
     """Yield the lines in which `sample-spans` prints the spans of some documents.
 
     Spans are printed as half-open intervals of tokens, with their position relative to the anchor.
-
-    # Parameters
-
-    reader : a dataset reader that samples spans.
-    path : the documents.
-    documents : the number of documents to print.
-    epoch : the epoch whose spans are drawn.
-    width : characters per line.
     """
     import numpy as np
 
@@ -131,12 +123,6 @@ def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> It
 
     The means are over 1,000 draws. If there are fewer documents, all of them are drawn again in the
     following epochs.
-
-    # Parameters
-
-    reader : a dataset reader that samples spans.
-    path : the documents.
-    epoch : the first epoch whose spans are drawn.
     """
     import numpy as np
 

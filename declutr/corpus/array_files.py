@@ -123,12 +123,7 @@ class ArrayFile:
 
 
 def read_header(file: BinaryIO) -> tuple[np.dtype, int]:
-    """Return the dtype of a 1-D `.npy` file, and the byte at which its values begin.
-
-    # Parameters
-
-    file : the file, at its beginning.
-    """
+    """Return the dtype of a 1-D `.npy` file, read from its beginning, and where its values are."""
     form = np.lib.format
     version = form.read_magic(file)
     read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0

@@ -65,11 +65,6 @@ def read_records(
 def parsed(line: str, file: Path | str, number: int) -> Any:
     """Return the value of a line of JSON.
 
-    # Parameters
-
-    line : the line.
-    file, number : the place of the line, for the error.
-
     # Raises
 
     `SourceError` : if the line is not JSON.

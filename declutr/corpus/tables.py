@@ -155,12 +155,7 @@ def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[s
 
 
 def unique_names(fields: list[str], place: str) -> list[str]:
-    """Return the fields of a header, which name the columns.
-
-    # Parameters
-
-    fields : the fields of the header.
-    place : its place, for messages.
+    """Return the fields of a header at a place, which name the columns.
 
     # Raises
 

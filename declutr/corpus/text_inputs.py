@@ -58,13 +58,7 @@ def require_rows(inputs: Any) -> None:
 
 
 def no_text(value: Any, position: int) -> TypeError:
-    """Return the error for a value among texts that is not a string.
-
-    # Parameters
-
-    value : the value.
-    position : its position among the texts, from 0.
-    """
+    """Return the error for a value among texts that is not a string, at a position from 0."""
     name = type(value).__name__
     if isinstance(value, (bytes, bytearray)):
         what = "decode it: value.decode('utf-8')"

@@ -199,11 +199,6 @@ def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> lis
 def class_label(value: Any, place: str) -> int:
     """Return a class, an integer of 0 or above, which may be given as a string of digits.
 
-    # Parameters
-
-    value : the value in the column of the label.
-    place : the place of the row, for messages.
-
     # Raises
 
     `SourceError` : if the value is not a class.
@@ -241,11 +236,6 @@ def _share(max_score: float, value: Any, place: str) -> float:
 
 def nli_class(value: Any, place: str) -> int | None:
     """Return the index in `NLI_CLASSES` of a label; `None` if the annotators did not agree.
-
-    # Parameters
-
-    value : the name or number of a class.
-    place : the place of the row, for messages.
 
     # Raises
 

@@ -43,10 +43,6 @@ class TokenStore:
     are checked when they are first read. A store of version 1.5 has no checksums; for such a store,
     the sizes of the arrays and their agreement are checked.
 
-    # Parameters
-
-    folder : the folder of the store.
-
     # Raises
 
     `DamagedStore` : if files are not as they were written, when the store is opened or read. After

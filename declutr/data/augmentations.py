@@ -27,13 +27,7 @@ class Augmentation(Registrable):
     """
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """Return the augmented text.
-
-        # Parameters
-
-        text : a text as it stands in its row.
-        rng : the only source of random numbers.
-        """
+        """Return the augmented text, with `rng` as the only source of random numbers."""
         raise NotImplementedError
 
     def of_many(self, texts: Iterable[tuple[str, np.random.Generator]]) -> list[str]:

@@ -37,10 +37,6 @@ class ContentIds:
     """A function from texts to lists of token ids without special tokens.
 
     It calls the tokenizer's backend directly if that gives the same ids, because it is faster.
-
-    # Parameters
-
-    tokenizer : a tokenizer of transformers.
     """
 
     tokenizer: Any

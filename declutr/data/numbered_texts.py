@@ -83,13 +83,6 @@ class NumberedTextsReader(DatasetReader):
     def augmented(self, path: Any, texts: tuple[str, ...], row: int, epoch: int) -> list[str]:
         """Return the texts of a row as they are in an epoch of training.
 
-        # Parameters
-
-        path : where the row is from.
-        texts : the texts of the row.
-        row : the number of the row.
-        epoch : the epoch, from 0.
-
         # Raises
 
         `ConfigurationError` : if validation data are read as well, or the augmentation raises it.

@@ -239,21 +239,11 @@ class EpochCounts:
         self._counts = torch.zeros(places, dtype=torch.int32).share_memory_()
 
     def begin(self, worker: Optional[WorkerInfo]) -> int:
-        """Return the epoch that this worker begins, from 0, and count it.
-
-        # Parameters
-
-        worker : `None` in a process without workers.
-        """
+        """Return the epoch that this worker begins, from 0, and count it."""
         return self._next(0, worker)
 
     def read(self, worker: Optional[WorkerInfo]) -> int:
-        """Return the epoch whose rows this worker reads, from 0, and count it.
-
-        # Parameters
-
-        worker : `None` in a process without workers.
-        """
+        """Return the epoch whose rows this worker reads, from 0, and count it."""
         return self._next(1, worker)
 
     def _next(self, kind: int, worker: Optional[WorkerInfo]) -> int:

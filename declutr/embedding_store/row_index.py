@@ -32,10 +32,6 @@ class Place(NamedTuple):
 class RowIndex:
     """An index of keys; every change is made whole or not at all, also if a process is killed.
 
-    # Parameters
-
-    folder : the folder of the blocks.
-
     # Raises
 
     `StoreError` : the database cannot be opened, or written to; so do all methods.

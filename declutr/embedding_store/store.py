@@ -75,13 +75,9 @@ class EmbeddingStore:
         return sum(map(size_on_disk, self._places()))
 
     def shrink(self, most: int) -> int:
-        """Remove embeddings of whole encoders, the least recently used first; return the bytes.
+        """Remove embeddings of encoders, the least recently used first, down to `most` bytes.
 
         Those that a running process has open stay.
-
-        # Parameters
-
-        most : the number of bytes to shrink to.
         """
         removed = 0
         with locked(self.folder / ".lock"):

@@ -166,12 +166,7 @@ def export_model(
 
 
 class TransformerExport:
-    """The steps of an export that are those of a transformer; `StaticExport` has them for tables.
-
-    # Parameters
-
-    model : the model to export.
-    """
+    """The steps of an export of a transformer; `StaticExport` has them for tables."""
 
     notes: Sequence[str] = ()
 

@@ -149,11 +149,6 @@ def move(beside: Path, folder: Path) -> None:
     An earlier export there is deleted with the context of `folder_beside`, or put back if the move
     fails.
 
-    # Parameters
-
-    beside : the folder with the finished export, of `folder_beside`.
-    folder : the target.
-
     # Raises
 
     `OSError` : if the move fails.

@@ -27,13 +27,7 @@ _POOL = {
 
 
 def usage(model: Exportable, onnx: bool) -> Iterator[str]:
-    """Yield the paragraphs of the section in Markdown.
-
-    # Parameters
-
-    model : the exported model.
-    onnx : whether there is an ONNX model.
-    """
+    """Yield the paragraphs of the section in Markdown."""
     yield "## How to use it"
     yield "With declutr:"
     yield _encoder_code("declutr", "Encoder", ', dtype="float32"', "encoder")

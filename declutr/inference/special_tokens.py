@@ -22,11 +22,6 @@ def special_tokens_of(tokenizer: Any, place: str) -> Frame:
 
     They are found by tokenising short texts with and without special tokens.
 
-    # Parameters
-
-    tokenizer : the tokenizer.
-    place : where the model was opened, for error messages.
-
     # Raises
 
     `EncoderError` : the tokenizer does more than put the same tokens around every text.

@@ -111,11 +111,6 @@ def annealing_threshold(schedule: str, progress: float, classes: int) -> float:
 def logits_of(output: dict[str, Tensor], who: str) -> Tensor:
     """Return scores `(N, C)` of a classifier's outputs: its `logits`, or the logarithms of `probs`.
 
-    # Parameters
-
-    output : the outputs of a classifier.
-    who : what the error message calls it.
-
     # Raises
 
     `ValueError` : if there are neither, or they are not `(N, C)`.

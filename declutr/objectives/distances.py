@@ -16,14 +16,10 @@ _ROUNDING = 1e-13
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return the squared distances `|x_i - y_j|^2` between all rows of `x` and all rows of `y`.
+    """Return `|x_i - y_j|^2` between all rows of `x` `(N, d)` and all rows of `y` `(M, d)`.
 
     They are computed as `|x|^2 + |y|^2 - 2xy` in float64: in float32 that difference of large
     numbers would lose its digits. Subtracting each row from each other row is ten times slower.
-
-    # Parameters
-
-    x, y : rows `(N, d)` and `(M, d)`.
 
     # Returns
 
@@ -34,13 +30,9 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def euclidean_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return the distances `|x_i - y_j|` between all rows of `x` and all rows of `y`.
+    """Return `|x_i - y_j|` between all rows of `x` `(N, d)` and all rows of `y` `(M, d)`.
 
     The distance between equal rows is 0, and its gradient is 0.
-
-    # Parameters
-
-    x, y : rows `(N, d)` and `(M, d)`.
 
     # Returns
 

@@ -78,12 +78,7 @@ class TrainedTokenizer(PretrainedTransformerTokenizer):
 
 
 class NormalisingTokenizer(Tokenizer):
-    """A tokenizer that normalizes white space before another tokenizer splits the text.
-
-    # Parameters
-
-    tokenizer : the other tokenizer.
-    """
+    """A tokenizer that normalizes white space before another tokenizer splits the text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -114,11 +109,6 @@ class ArchivedVocabularyIndexer(TokenIndexer):
     In the vocabulary of the surrounding model, the same tokens have other ids or none. If that
     vocabulary has no tokens in a namespace of the archive, the archive's tokens are added to it, so
     that ids can be turned back into tokens.
-
-    # Parameters
-
-    indexer : the indexer of the archive.
-    vocabulary : the vocabulary of the archive.
     """
 
     def __init__(self, indexer: TokenIndexer, vocabulary: Vocabulary) -> None:

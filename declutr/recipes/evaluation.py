@@ -57,12 +57,6 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
     What is imported from `training_config/` and is not beside the file is that of this package.
     Paths of release 1.9 give one `FutureWarning` each, at the file that imports them.
 
-    # Parameters
-
-    evaluate : Jsonnet's `evaluate_file`.
-    file : the path of the file.
-    ext_vars : the values of `std.extVar`.
-
     # Raises
 
     `UndefinedVariable` : the recipe takes another variable that is not set, or it has no default.
@@ -97,13 +91,7 @@ def _spelt(text: str) -> str:
 
 
 def error_of_overrides(text: str, error: RuntimeError) -> RecipeError:
-    """Return the error of changes to a recipe, as `-o` takes them, that Jsonnet refuses.
-
-    # Parameters
-
-    text : the changes, JSON or Jsonnet.
-    error : the error of Jsonnet.
-    """
+    """Return the error of changes to a recipe, as `-o` takes them, that Jsonnet refuses."""
     return RecipeError(
         f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
         """as -o '{"trainer.num_epochs": 3}'."""

@@ -71,12 +71,7 @@ def exact_searcher(backend: str, rows: SearchableRows) -> Searcher:
 
 
 class FlatFaiss:
-    """An exact searcher with faiss (`IndexFlatIP`), which holds all embeddings in memory.
-
-    # Parameters
-
-    rows : the embeddings to search.
-    """
+    """An exact searcher with faiss (`IndexFlatIP`), which holds all embeddings in memory."""
 
     approximate = False
 

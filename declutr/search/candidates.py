@@ -132,10 +132,6 @@ class IndexCandidates:
     """Candidates by the cosine of embeddings: the lines of an index of `declutr index`.
 
     Anchors are embedded as queries, and positives as lines.
-
-    # Parameters
-
-    index : the index.
     """
 
     forks = False  # Its model and its searcher have threads of their own.

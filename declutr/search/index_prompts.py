@@ -134,13 +134,7 @@ def encoder_of_queries(
 
 
 def without_prompt(described: Mapping[str, Any], about: IndexDescription) -> dict[str, Any]:
-    """Return the description of an encoder without a prompt that the index has recorded.
-
-    # Parameters
-
-    described : `Encoder.describe()`.
-    about : the description of the index.
-    """
+    """Return the description of an encoder without a prompt that the index has recorded."""
     known = () if about.prompts is None else about.prompts.values()
     return {
         name: value

@@ -41,13 +41,7 @@ class MiningCounts:
 
 
 def check_output(output: Path, overwrite: bool = True) -> None:
-    """Raise `SearchError` unless triplets can be written to a file of this name.
-
-    # Parameters
-
-    output : the file.
-    overwrite : whether it may be there.
-    """
+    """Raise `SearchError` unless triplets can be written to a file, which `overwrite` replaces."""
     if output.suffix.lower() not in FORMATS:
         raise SearchError(
             f"'{output.name}' is no table of triplets. Expected a name in .tsv (a triplet a row) "

@@ -107,12 +107,7 @@ class ApproximateSearcher(Searcher, Protocol):
 
 
 class ExactNumpy:
-    """An exact searcher with numpy, which reads embeddings from disk block by block.
-
-    # Parameters
-
-    rows : the embeddings to search.
-    """
+    """An exact searcher with numpy, which reads embeddings from disk block by block."""
 
     approximate = False
 

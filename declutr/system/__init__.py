@@ -96,13 +96,7 @@ def raised_as(kind: type[Exception], *kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def loggers_at(level: int, *names: str) -> Iterator[None]:
-    """Return a context in which the loggers of the given names have another level.
-
-    # Parameters
-
-    level : the level, such as `logging.WARNING`.
-    names : the names of the loggers.
-    """
+    """Return a context in which the loggers of the given names have another level."""
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:

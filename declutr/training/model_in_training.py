@@ -15,12 +15,7 @@ from allennlp.training import GradientDescentTrainer
 def text_encoder(
     trainer: GradientDescentTrainer, batch_size: int
 ) -> Callable[[list[str]], np.ndarray]:
-    """Return a function that embeds texts with the model of a trainer.
-
-    # Parameters
-
-    trainer : a trainer whose model is in evaluation mode.
-    batch_size : the number of texts in a batch.
+    """Return a function that embeds texts with the model of a trainer, in evaluation mode.
 
     # Returns
 

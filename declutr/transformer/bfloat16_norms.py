@@ -20,12 +20,7 @@ _EMBEDDINGS = "embeddings"
 
 
 class NormInBfloat16(Module):
-    """A layer normalisation computed in float32, whose output is rounded to bfloat16.
-
-    # Parameters
-
-    norm : the normalisation, in float32.
-    """
+    """A layer normalisation computed in float32, whose output is rounded to bfloat16."""
 
     def __init__(self, norm: LayerNorm) -> None:
         super().__init__()

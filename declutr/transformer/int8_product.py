@@ -74,11 +74,7 @@ class Int8Product:
 
 
 def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Quantize each row to integers from 0 to 255.
-
-    # Parameters
-
-    rows : `(r, k)`, float32.
+    """Quantize each row of `(r, k)`, float32, to integers from 0 to 255.
 
     # Returns
 

@@ -91,11 +91,6 @@ def check_transformer_file(file: Path, name: str) -> None:
 
     Files that loading does not read pass unchecked.
 
-    # Parameters
-
-    file : the path of the file.
-    name : the name of the file in messages.
-
     # Raises
 
     `UnsafeArchive` : if it names code, other files or another model, or is larger than such a file
@@ -165,11 +160,6 @@ def _check_index(index: dict[str, Any], name: str) -> None:
 
 def check_no_pickle(file: Path, name: str) -> None:
     """Refuse a file that is a pickle of anything but tensors, judged by its name and first bytes.
-
-    # Parameters
-
-    file : the path of the file.
-    name : the name of the file in messages.
 
     # Raises
 

@@ -17,11 +17,6 @@ def with_overrides(
 ) -> tuple[dict[str, Any], set[KeyPath]]:
     """Apply overrides to the configuration of an archive, as AllenNLP does.
 
-    # Parameters
-
-    own : the configuration in the archive.
-    overrides : the changes.
-
     # Returns
 
     The configuration that AllenNLP builds from, and the paths of all values in it that the archive

@@ -22,12 +22,7 @@ _JSONNET_KINDS = {"comment": "the comment", "text": "text in", "word": "the Json
 
 
 def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
-    """Return the parsed content of a file of plain JSON.
-
-    # Parameters
-
-    file : the path of the file.
-    limit : its maximum size in bytes.
+    """Return the parsed content of a file of plain JSON of at most `limit` bytes.
 
     # Raises
 

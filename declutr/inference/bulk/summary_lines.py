@@ -11,14 +11,7 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
-    """Return the lines that report rows, unusual rows, speed, and how to read the embeddings.
-
-    # Parameters
-
-    summary : the summary of the run.
-    format : the format of the shards, one of `declutr.inference.bulk.FORMATS`.
-    dtype : the dtype that embeddings were computed in.
-    """
+    """Return the lines that report rows, unusual rows, speed, and how to read the embeddings."""
     folder, counts = summary.folder, summary.counts
     always = {
         "blank": counts.blank_rows,

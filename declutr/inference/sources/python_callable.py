@@ -123,11 +123,6 @@ def source_files(module: str, file: Path) -> list[Path]:
     Indirect imports, imports inside functions and the `__init__.py` of parent packages count. The
     standard library and installed packages are left out, except the package of the module itself.
     No code is run.
-
-    # Parameters
-
-    module : the dotted name of the module.
-    file : the file that the module was imported from.
     """
     found = {module: file}
     waiting = [(module, file)]

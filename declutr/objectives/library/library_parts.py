@@ -61,12 +61,7 @@ REFUSED: dict[str, str] = {
 
 
 def names(family: str) -> list[str]:
-    """Return the names of the classes of a family that can be used here, sorted.
-
-    # Parameters
-
-    family : a key of `FAMILIES`.
-    """
+    """Return the names of the classes of a family, of `FAMILIES`, that can be used here, sorted."""
     return sorted(
         name
         for name, part in vars(FAMILIES[family]).items()

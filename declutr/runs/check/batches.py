@@ -117,14 +117,7 @@ class Rates:
 
 
 def learning_rates(trainer: Mapping[str, Any], steps: int, epochs: int) -> Rates | None:
-    """Return the learning rates of a run, as its schedule gives them; `None` if that is unknown.
-
-    # Parameters
-
-    trainer : the part "trainer" of a configuration.
-    steps : the number of steps of an epoch.
-    epochs : the number of epochs.
-    """
+    """Return the learning rates of a run, as its schedule gives them; `None` if that is unknown."""
     rate = (trainer.get("optimizer") or {}).get("lr")
     schedule = trainer.get("learning_rate_scheduler")
     if not isinstance(rate, (int, float)) or rate < 0 or not steps * epochs:

@@ -158,13 +158,7 @@ def model_without_contents(
 
 
 def optimizer_of(config: Mapping[str, Any], model: Model) -> Any:
-    """Return the optimizer of a configuration for a model, with what either raises if it cannot.
-
-    # Parameters
-
-    config : the configuration.
-    model : the model, on "meta".
-    """
+    """Return the optimizer of a configuration for a model, with what either raises if it cannot."""
     named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
     given = config["trainer"].get("optimizer") or {"type": "adam"}
     with optimizing(model):
@@ -174,16 +168,7 @@ def optimizer_of(config: Mapping[str, Any], model: Model) -> Any:
 def memory_figures(
     config: Mapping[str, Any], model: Model, optimizer: Any, batch: dict[str, Any], device: Device
 ) -> MemoryFigures:
-    """Return the memory of a step with a batch.
-
-    # Parameters
-
-    config : the configuration.
-    model : the model, on "meta".
-    optimizer : its optimizer.
-    batch : the largest batch of one process.
-    device : the device that would be trained on.
-    """
+    """Return the memory of a step of a model on "meta", with the largest batch of one process."""
     trainer = config["trainer"]
     found = step_memory(
         model,

@@ -233,12 +233,7 @@ class Walk:
 
 
 def walk_through(config: Mapping[str, Any]) -> Walk:
-    """Return all effective settings of a configuration of `allennlp train`, and what is wrong.
-
-    # Parameters
-
-    config : the configuration, as plain dictionaries and lists.
-    """
+    """Return all effective settings of a configuration of `allennlp train`, and what is wrong."""
     from allennlp.commands.train import TrainModel
 
     walk, given = Walk(), dict(config)

@@ -52,11 +52,6 @@ class Classes:
     def read(self, value: Any, place: str) -> str | None:
         """Return the name of a class that is given by name, in any case, or by number.
 
-        # Parameters
-
-        value : the label in the file.
-        place : the file and line, for messages.
-
         # Returns
 
         The name, or `None` if there is no label.
@@ -101,11 +96,6 @@ class Scores:
 
     def read(self, value: Any, place: str) -> float | None:
         """Return a score as a float.
-
-        # Parameters
-
-        value : the label in the file.
-        place : the file and line, for messages.
 
         # Returns
 

@@ -105,11 +105,6 @@ def own_layout(
 def task_name(task: str, known: list[str]) -> str:
     """Return the known name of a task, ignoring case, hyphens and underscores.
 
-    # Parameters
-
-    task : the name as the user wrote it.
-    known : the names of all tasks.
-
     # Raises
 
     `SourceError` : the name is unknown.

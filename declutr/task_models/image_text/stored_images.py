@@ -17,10 +17,6 @@ class StoredImages:
     It is pickled as its path, so that workers of a data loader open the file themselves. Use
     `stored_images` to open a file once per process.
 
-    # Parameters
-
-    path : the .npy file.
-
     # Raises
 
     `SourceError` : the file does not exist, or does not contain such an array.
@@ -97,11 +93,6 @@ class ImageField(Field[torch.Tensor]):
     """A field with one row of stored images, which is read when the field becomes a tensor.
 
     So the instances of a large collection need little memory.
-
-    # Parameters
-
-    images : the stored images.
-    row : the row of the image.
     """
 
     __slots__ = ["images", "row"]
