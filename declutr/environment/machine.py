@@ -22,12 +22,7 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def devices(answer: Answer) -> Iterator[Finding]:
-    """Yield the GPUs that torch can use, with their memory and what they compute in.
-
-    # Parameters
-
-    answer : the answer to the question "devices".
-    """
+    """Yield the GPUs that torch can use, with their memory and what they compute in."""
     if answer.value is None:
         error = answer.error or ""
         if "No module named 'torch'" in error:
@@ -63,12 +58,7 @@ def devices(answer: Answer) -> Iterator[Finding]:
 
 
 def processor(answer: Answer) -> Iterator[Finding]:
-    """Yield the processor, its instructions, and the threads and processes it is used with.
-
-    # Parameters
-
-    answer : the answer to the question "processor".
-    """
+    """Yield the processor, its instructions, and the threads and processes it is used with."""
     found: dict[str, Any] | None = answer.value
     if found is None:
         reason = answer.error or ""

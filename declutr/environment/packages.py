@@ -26,12 +26,7 @@ def questions() -> list[str]:
 
 
 def packages(answers: Mapping[str, Answer]) -> Iterator[Finding]:
-    """Yield whether Python and each requirement are there, will do, and can be imported.
-
-    # Parameters
-
-    answers : the answers to `questions`.
-    """
+    """Yield whether Python and each requirement are there, will do, and can be imported."""
     python = f"{platform.python_version()} in {sys.prefix}, {platform.platform()}"
     yield Finding(SECTION, "python", OK, python)
     yield _declutr()
@@ -81,12 +76,7 @@ def _requirement(required: Requirement, answer: Answer) -> Finding:
 
 
 def bridge(answer: Answer) -> Iterator[Finding]:
-    """Yield which switches of the bridge act, and whether plain `allennlp` finds it.
-
-    # Parameters
-
-    answer : the answer to the question "the bridge".
-    """
+    """Yield which switches of the bridge act, and whether plain `allennlp` finds it."""
     if os.environ.get(SWITCH, "1") == "0":
         said = f"switched off by {SWITCH}=0: AllenNLP runs only on the libraries of 2022"
         yield Finding(BRIDGE, "switches", WARNING, said, f"unset {SWITCH}")

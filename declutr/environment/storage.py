@@ -25,12 +25,7 @@ _WALK = 3.0  # seconds for the size of a large folder
 
 
 def disk(hub: Answer) -> Iterator[Finding]:
-    """Yield sizes and free space of the folders that this package and the hub write to.
-
-    # Parameters
-
-    hub : the answer to the question "hub".
-    """
+    """Yield sizes and free space of the folders that this package and the hub write to."""
     ours = default_cache_dir()
     size = sum(entry.size for entry in entries(ours)) if os.access(ours, os.R_OK) else None
     yield _cache("cache of declutr", ours, size, True, f"set {CACHE_VARIABLE} to another folder")
@@ -94,13 +89,7 @@ def _size(folder: Path) -> tuple[int, bool]:
 
 
 def hub_access(hub: Answer, asks: bool) -> Iterator[Finding]:
-    """Yield whether the hub can be reached; it is not asked if the user wants no network.
-
-    # Parameters
-
-    hub : the answer to the question "hub".
-    asks : whether to ask it at all.
-    """
+    """Yield whether the hub can be reached; it is not asked if the user wants no network."""
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     if offline or (hub.value and hub.value["offline"]):
         said = "not asked: HF_HUB_OFFLINE is set, and only downloaded models are used"

@@ -133,13 +133,7 @@ class Meter:
 
 
 def stored_rows(encoder: NamedEncoder, store: EmbeddingStore) -> tuple[KeyedRows | None, str]:
-    """Return the stored embeddings of an encoder; or `None`, and the reason for it.
-
-    # Parameters
-
-    encoder : the encoder.
-    store : the store, which may have embeddings of other encoders too.
-    """
+    """Return the stored embeddings of an encoder; or `None`, and the reason for it."""
     if encoder.not_stored is not None:
         return None, encoder.not_stored
     description, computed = encoder.describe(), encoder.computed_with()

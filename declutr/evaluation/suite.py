@@ -156,12 +156,6 @@ def chosen(
     A pattern may also be a folder of tasks of the user's own, or the name of another score of a
     classification task: `few-shot:TREC`, `knn:SST*`, `clustering:TREC`.
 
-    # Parameters
-
-    tasks : the tasks to choose from.
-    patterns : the patterns.
-    protocol : the settings of tasks that are made here.
-
     # Raises
 
     `ValueError` : a pattern matches nothing, and the message lists all names and groups; or a

@@ -68,12 +68,6 @@ class EncoderProcesses:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the embeddings of all texts in parts: row numbers `(k,)` and embeddings `(k, d)`.
 
-        # Parameters
-
-        texts : the texts.
-        batch_size : the largest number of texts of a batch; `None` for no such limit.
-        prompt : the prompt, which is put before each text.
-
         # Raises
 
         `RuntimeError` : a process died, or this process was forked from that of the pool.

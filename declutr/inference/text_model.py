@@ -74,12 +74,6 @@ class Prompts:
     def chosen(self, prompt: str | None, prompt_name: str | None, place: str) -> str | None:
         """Return the prompt that is asked for by its text or by its name; `None` if none is.
 
-        # Parameters
-
-        prompt : the text of a prompt.
-        prompt_name : the name of one of the model's prompts.
-        place : where the model was opened, for error messages.
-
         # Raises
 
         `EncoderError` : both are given, or the model has no prompt of that name.

@@ -36,11 +36,6 @@ class Outcome:
 def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
     """Test each of k folds with a penalty that is chosen by cross-validation on the other folds.
 
-    # Parameters
-
-    learner : trains the classifiers.
-    rows : numbers of the items to use, `(n,)`.
-
     # Raises
 
     `BrokenData` : no class has as many items as there are folds.
@@ -65,11 +60,6 @@ def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
 
 def kfold(learner: Learner, train: np.ndarray, test: np.ndarray) -> Outcome:
     """Choose a penalty by cross-validation on `train`, train on all of it, and test on `test`.
-
-    # Parameters
-
-    learner : trains the classifiers.
-    train, test : numbers of items.
 
     # Raises
 

@@ -111,14 +111,7 @@ def sentence_features(sentences: Sequence[str], vectors: Vectors) -> Features:
 def pair_features(
     first: Sequence[str], second: Sequence[str], combine: Combine, vectors: Vectors
 ) -> Features:
-    """Return features of the pairs `first[i]` and `second[i]`.
-
-    # Parameters
-
-    first, second : n sentences each.
-    combine : turns the embeddings of both into features.
-    vectors : returns the embeddings of sentences.
-    """
+    """Return features of the pairs `first[i]` and `second[i]`."""
     import torch
 
     different = list(dict.fromkeys([*first, *second]))

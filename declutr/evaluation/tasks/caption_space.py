@@ -98,14 +98,7 @@ def recall_scores(found: Ranks) -> list[Score]:
 
 
 class CommonSpace(nn.Module):
-    """A linear map of images and a linear map of sentences into a common space.
-
-    # Parameters
-
-    image_width : the number of features of an image.
-    sentence_width : the width of sentence embeddings.
-    generator : the source of the initial weights, which are distributed as in `torch.nn.Linear`.
-    """
+    """A linear map of images and a linear map of sentences into a common space."""
 
     def __init__(self, image_width: int, sentence_width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -152,11 +145,6 @@ def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> t
     """Train the common space and return ranks of `test` and of `valid` in the best one.
 
     The best one has the highest mean recall on `valid` among the evaluations after each epoch.
-
-    # Parameters
-
-    train, valid, test : images and captions of the splits.
-    protocol : its seed and its device are used.
     """
     train, valid, test = (
         (images.to(protocol.trained_on), captions.to(protocol.trained_on))

@@ -41,15 +41,7 @@ def classification(about: Description, protocol: Protocol) -> ClassificationTask
 
 
 class DescribedClassification(ClassificationTask):
-    """A classification task of one's own, which is checked before anything is embedded.
-
-    # Parameters
-
-    name : see `Task`.
-    read, protocol : see `ClassificationTask`.
-    file : the file of the training part, for errors.
-    of_pairs : whether items are pairs of texts.
-    """
+    """A classification task of one's own, which is checked before anything is embedded."""
 
     def __init__(
         self,

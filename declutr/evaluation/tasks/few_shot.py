@@ -34,12 +34,6 @@ class FewShot(LabelledVectors):
     The texts are drawn several times; those of fewer shots are among those of more. Accuracies are
     means over draws, with the standard deviation over draws beside them. Without a test part, the
     texts are drawn from one half of the data, and the other half is the test.
-
-    # Parameters
-
-    source, protocol : see `LabelledVectors`.
-    shots : the numbers of labelled texts of each class.
-    draws : the number of draws.
     """
 
     kind = "few-shot"

@@ -21,11 +21,6 @@ class NearestNeighbours(LabelledVectors):
 
     Among equally frequent classes, the one with the nearest text is taken. Neighbours are texts of
     the training part; without a test part, they are all other texts.
-
-    # Parameters
-
-    source, protocol : see `LabelledVectors`.
-    neighbours : the numbers of neighbours.
     """
 
     kind = "knn"

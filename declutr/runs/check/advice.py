@@ -24,14 +24,7 @@ _WITH_TOKENS = (_PRETRAINED, "token_embedding_bag", "classification_pooler")
 def of_settings(
     config: Mapping[str, Any], settings: list[Setting], output: str | os.PathLike | None
 ) -> Iterator[str]:
-    """Yield warnings on the settings of a run.
-
-    # Parameters
-
-    config : the configuration.
-    settings : its effective settings.
-    output : the serialization directory of the run, if it is known.
-    """
+    """Yield warnings on the settings of a run."""
     trained = (config.get("trainer") or {}).get("type") != "no_op"
     values = {setting.path: setting.value for setting in settings}
     if trained and not config.get("validation_data_path"):
@@ -80,15 +73,7 @@ def _of_transformers(values: Mapping[str, Any]) -> Iterator[str]:
 def of_data(
     config: Mapping[str, Any], data: DataFigures, model: Any, device: Device
 ) -> Iterator[str]:
-    """Yield warnings on the data of a run and its batches.
-
-    # Parameters
-
-    config : the configuration.
-    data : the figures of the training data.
-    model : the model; `None` if it could not be built.
-    device : the device, and the number of processes.
-    """
+    """Yield warnings on the data of a run and its batches."""
     loader = config["data_loader"]
     size = loader.get("batch_size")
     together = size * device.processes if isinstance(size, int) else 0
@@ -121,13 +106,7 @@ def of_steps(steps: int) -> Iterator[str]:
 
 
 def of_metrics(config: Mapping[str, Any], names: set[str]) -> Iterator[str]:
-    """Yield a warning if no epoch will have a metric that it is judged by.
-
-    # Parameters
-
-    config : the configuration.
-    names : the metrics of a step, without its loss.
-    """
+    """Yield a warning if no epoch will have a metric that it is judged by."""
     metrics = config["trainer"].get("validation_metric", "-loss")
     for metric in [metrics] if isinstance(metrics, str) else metrics:
         name = str(metric)[1:]

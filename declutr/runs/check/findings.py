@@ -69,14 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def problem_of_type(base: type, name: Any, names: list[str]) -> str | None:
-    """Return what is wrong with a registered name, or `None`.
-
-    # Parameters
-
-    base : the base class.
-    name : the value of `type`.
-    names : the names that are registered under the base class.
-    """
+    """Return what is wrong with a registered name, or `None`."""
     if name is None:
         return f"{base.__name__} needs a type, which is missing. Expected one of {listed(names)}."
     if not isinstance(name, str):
