@@ -10,14 +10,14 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from declutr.bridge.component_names import PREFIX
 from declutr.commands.errors import CommandError, set_command
 from declutr.commands.help_groups import group
 from declutr.commands.overview import OF_MODELS
-from declutr.system import is_sigterm
+from declutr.system import is_sigterm, raised_as
 from declutr.system.files import local_path
 
 STDIN = "-"
@@ -86,13 +86,9 @@ class Command:
         raise NotImplementedError
 
 
-@contextmanager
-def told_to_user(*kinds: type[Exception]) -> Iterator[None]:
+def told_to_user(*kinds: type[Exception]) -> AbstractContextManager[None]:
     """Convert errors of these types, raised within this context, to `CommandError`."""
-    try:
-        yield
-    except kinds as error:
-        raise CommandError(str(error)) from error
+    return raised_as(CommandError, *kinds)
 
 
 @contextmanager
