@@ -78,7 +78,7 @@ class AugmentedReader(RowReader):
 
         Workers count without a lock, so that a few may be missed.
         """
-        return self._training.num_blank
+        return self._training.of_rows.num_blank
 
     def texts(self, path: Paths) -> "RowTexts":
         """Return the rows at `path` as texts, blank ones included, reading them on first call."""
@@ -154,7 +154,7 @@ class AugmentedTexts(TextGroups):
 
     source, codec : the texts, and how they become token ids.
     augmentation : takes a text as it stands in its row. If it returns a text without tokens, the
-        original is used, which is logged once and counted in `num_blank`.
+        original is used, which is logged once and counted in `of_rows.num_blank`.
     both : whether the anchors are augmented as well, with separate draws.
     draws : the random draws of each row.
     """
@@ -166,15 +166,7 @@ class AugmentedTexts(TextGroups):
 
     def __post_init__(self) -> None:
         self.draws_anew = self.draws.resample
-        self._of_rows = RowAugmentation(self.augmentation, self.draws)
-
-    @property
-    def num_blank(self) -> int:
-        """The number of augmentations that left nothing to tokenise.
-
-        Workers count without a lock, so that a few may be missed.
-        """
-        return self._of_rows.num_blank
+        self.of_rows = RowAugmentation(self.augmentation, self.draws)
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
         corpus, texts = self.source.corpus(path), self.source.texts(path)
@@ -202,11 +194,11 @@ class AugmentedTexts(TextGroups):
         whole : the token ids of each text.
         keys : for each text, the arguments of `RowDraws.at`.
         """
-        made = self._of_rows([[text] * (1 + self.both) for text in texts], keys)
+        made = self.of_rows([[text] * (1 + self.both) for text in texts], keys)
         # Tokenizers are faster with many texts in one call.
         encoded, lengths = self.codec.encode([text for row in made for text in row])
         originals = [own for own in whole for _ in range(1 + self.both)]
         encodings = zip(encoded, lengths, originals, strict=True)
-        views = [view if n else self._of_rows.instead(own) for view, n, own in encodings]
+        views = [view if n else self.of_rows.instead(own) for view, n, own in encodings]
         positives = views[:: 1 + self.both]
         return list(zip(views[1::2] if self.both else whole, positives, strict=True))
