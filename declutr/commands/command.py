@@ -48,13 +48,7 @@ class Command:
     def add_to(
         self, commands: argparse._SubParsersAction, name: str | None = None
     ) -> argparse.ArgumentParser:
-        """Add this command to those of a program, and return its parser.
-
-        # Parameters
-
-        commands : the commands of the program.
-        name : the name there, if another package has taken the command's own.
-        """
+        """Add this command to those of a program, and return its parser."""
         raw, wrapped = argparse.RawDescriptionHelpFormatter, argparse.HelpFormatter
         subparser = commands.add_parser(
             name or self.name,

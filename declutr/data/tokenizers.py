@@ -83,14 +83,7 @@ def keeps_end(tokenizer: Tokenizer) -> bool:
 
 
 def cut(tokens: Cuttable, limit: int | None, end: bool) -> Cuttable:
-    """Return at most `limit` tokens of a text.
-
-    # Parameters
-
-    tokens : the tokens or token ids.
-    limit : the largest number of tokens; `None` for no limit.
-    end : whether to keep the last tokens instead of the first ones.
-    """
+    """Return at most `limit` tokens of a text: the first ones, or the last ones with `end`."""
     if limit is None or len(tokens) <= limit:
         return tokens
     return tokens[len(tokens) - limit :] if end else tokens[:limit]

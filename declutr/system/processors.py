@@ -83,11 +83,7 @@ def allowed_cores(root: Path = Path("/")) -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return the quota of processor time that control groups grant this process.
-
-    # Parameters
-
-    root : the root of the file system; only tests change it.
+    """Return the quota of processor time of this process; only tests change `root`.
 
     # Returns
 

@@ -103,10 +103,6 @@ class ShardedModel(DdpWrappedModel):
     def clip_grad_norm_(self, max_norm: Union[float, int]) -> torch.Tensor:
         """Scale all gradients so that their total norm is at most `max_norm`.
 
-        # Parameters
-
-        max_norm : the largest norm of the gradients of the whole model.
-
         # Returns
 
         The norm before scaling, a scalar tensor.

@@ -29,12 +29,6 @@ def write_tables(report: Contents, folder: Path, formats: Iterable[str]) -> list
 
     As CSV there are two more: `all_scores.csv`, a row for each score of each encoder, and
     `pairs.csv`, a row for each test of two encoders.
-
-    # Parameters
-
-    report : the report.
-    folder : the folder, which is made if there is anything to write.
-    formats : names among `FORMATS`.
     """
     texts: dict[str, str] = {}
     for kind in (name for name in _ENDINGS if name in formats):
