@@ -89,12 +89,10 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     rows, golds = (read_lines(path, latin_1=False) for path in (sentences, scores))
     require_rows(scores, len(golds), len(rows))
     lines = zip(rows, golds, strict=True)
-    scored = [(number, row, gold) for number, (row, gold) in enumerate(lines, 1) if gold.strip()]
-    if not scored:
-        raise BrokenData(f"{scores} has no score, expected one a line for {sentences.name}.")
     return pairs_of(
         (fields[0], fields[1], _score(gold, scores, number))
-        for number, row, gold in scored
+        for number, (row, gold) in enumerate(lines, start=1)
+        if gold.strip()
         for fields in [fields_of(row, "\t", 2, sentences, number)]
     )
 

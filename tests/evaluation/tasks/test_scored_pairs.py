@@ -20,9 +20,10 @@ def test_pairs_without_a_score_are_left_out(tmp_path: Path) -> None:
     assert (pairs.first, pairs.second, pairs.gold.tolist()) == (["a b"], ["c d"], [4.5])
     write_subset(tmp_path, "a\tb\ne\tf\n", "\n0\n")
     assert read_sts_subset(tmp_path, "X").first == ["e"]
-    write_subset(tmp_path, "a\tb\n", "\n")
-    with pytest.raises(BrokenData, match=r"STS.gs.X.txt is empty|has no score"):
-        read_sts_subset(tmp_path, "X")
+    for blank in ("\n", " \n", "\n\n"):
+        write_subset(tmp_path, "a\tb\n" * blank.count("\n"), blank)
+        with pytest.raises(BrokenData, match=r"STS.gs.X.txt is empty"):
+            read_sts_subset(tmp_path, "X")
 
 
 def test_further_columns_and_rare_line_separators_do_not_matter(tmp_path: Path) -> None:
