@@ -116,6 +116,8 @@ def test_pairs_in_several_languages(tmp_path: Path) -> None:
     assert scores["mean Spearman"] == pytest.approx(mean)
     both = values(found["two"], hashed)
     assert both.items() >= scores.items() and both["all Spearman dev"] == plain["cosine Spearman"]
+    assert found["plain"].notes() == ["40 pairs."]
+    assert found["two"].notes() == ["40 pairs in de, 20 pairs in fr."]
 
 
 def test_scores_of_any_scale_train_a_regressor(tmp_path: Path, monkeypatch) -> None:
@@ -131,7 +133,7 @@ def test_scores_of_any_scale_train_a_regressor(tmp_path: Path, monkeypatch) -> N
         found[name] = values(task, hashed)
         assert {"trained Spearman", "cosine Spearman dev"} <= set(found[name])
         gold = task._splits["train"].gold  # type: ignore[attr-defined]
-        assert (gold.min(), gold.max()) == (0, 5)
+        assert (gold.min(), gold.max()) == (0, 5) and task.notes() == ["40 pairs."]
     assert found["b"]["cosine Spearman"] == pytest.approx(-found["a"]["cosine Spearman"])
 
 
@@ -331,6 +333,11 @@ def test_a_wrong_description_is_told_in_one_line(tmp_path: Path, keys, message: 
             ["a,x", "b,y"],
             "x/task.json: few-shot: expected a class of two",
         ),
+        (
+            {"type": "few-shot"},
+            ["a,x", "b,x", "c,y"],
+            "few-shot: half of the texts, which draws are from, have one class alone. Expected two",
+        ),
         ({"type": "clustering"}, ["a,x", "b,x", "c,y"], None),
         ({"file": "x" * 300}, [], "File name too long"),
         ({"encoding": "punycode"}, ["a,x-!"], "is not punycode, the encoding that the descr"),
@@ -398,4 +405,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert str(error.value).startswith("2 of 3 tasks cannot be used:\n")
     (absent / "task.json").write_text("[]")
     with pytest.raises(ValueError, match=r"expected a JSON object in braces, got '\[\]'"):
+        tasks_of(absent)
+    (absent / "task.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"task.json: nested too deeply; expected an object of"):
         tasks_of(absent)

@@ -95,6 +95,8 @@ def test_neighbours_vote_by_cosine(test: Part | None) -> None:
             right += next(label for label in labels if labels.count(label) == most) == gold
         expected[f"{k}-NN accuracy"] = 100 * right / len(tested)
     assert values(task, near) == pytest.approx(expected)
+    whose = "the others of them" if test is None else "80 texts"
+    assert task.notes() == [f"{len(tested):,} texts, with {whose} as neighbours."]
     assert task.main == "1-NN accuracy" and NearestNeighbours(source(), QUICK).main[0] == "5"
     assert voted(np.array([[2, 1, 1, 2, 0]])).tolist() == [2]
     assert voted(np.array([[2, 10**12, 10**12]])).tolist() == [10**12]  # in no table of classes
