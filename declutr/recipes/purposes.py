@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,15 +87,10 @@ def as_text(width: int) -> str:
     rows = purposes()
     indent = max(len(row.name) for row in rows) + 4
     lines = []
-    order = list(dict.fromkeys(row.have for row in rows))
-    for have, group in groupby(sorted(rows, key=lambda row: order.index(row.have)), _have):
+    for have in dict.fromkeys(row.have for row in rows):
         lines += ["", f"I have {have}. I want ..."]
-        for name, _, want in group:
+        for name, _, want in (row for row in rows if row.have == have):
             wrapped = textwrap.wrap(want, max(width - indent, 20))
             lines += [f"  {name:<{indent - 2}}{wrapped[0]}"]
             lines += [" " * indent + more for more in wrapped[1:]]
     return "\n".join(lines[1:])
-
-
-def _have(row: Purpose) -> str:
-    return row.have
