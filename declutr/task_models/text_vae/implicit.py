@@ -9,6 +9,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.func import functional_call
 
+from declutr.objectives.numerics import one_of
 from declutr.system.distributed import with_value
 from declutr.task_models.text_vae.posterior import Code, Divergence, Posterior
 
@@ -118,10 +119,7 @@ class ImplicitPosterior(Posterior):
         particles: int = 128,
     ) -> None:
         super().__init__(input_size, latent_size)
-        if penalty not in PENALTIES:
-            raise ConfigurationError(
-                f"Unknown penalty '{penalty}': expected one of {', '.join(PENALTIES)}."
-            )
+        self._penalty = one_of("penalty", penalty, PENALTIES)
         if layers < 0 or min(hidden_size, dual_size, prior_draws) < 1:
             raise ConfigurationError(
                 "Expected layers of 0 or more, and hidden_size, dual_size and prior_draws of 1 or "
@@ -138,7 +136,7 @@ class ImplicitPosterior(Posterior):
         self._generator = torch.nn.Sequential(*hidden, torch.nn.Linear(widths[-1], latent_size))
         self._posterior_dual = DualNetwork(latent_size + input_size, dual_size)
         self._aggregate_dual = DualNetwork(latent_size, dual_size)
-        self._penalty, self._linear = penalty, not layers
+        self._linear = not layers
         self._prior_draws, self._particles = prior_draws, particles
 
     def forward(self, features: torch.Tensor) -> Code:

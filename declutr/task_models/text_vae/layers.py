@@ -3,6 +3,7 @@
 import torch
 from allennlp.common.checks import ConfigurationError
 
+from declutr.objectives.numerics import one_of
 from declutr.task_models.text_vae.posterior import (  # noqa: F401 - re-exported
     Code,
     LatentCode,
@@ -43,10 +44,9 @@ class CodeDecoder(torch.nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if cell not in CELLS:
-            raise ConfigurationError(f"Unknown cell '{cell}': expected one of {', '.join(CELLS)}.")
+        kind = CELLS[one_of("cell", cell, CELLS)]
         self._first = torch.nn.Linear(latent_size, hidden_size)
-        self._recurrent = CELLS[cell](input_size + latent_size, hidden_size, batch_first=True)
+        self._recurrent = kind(input_size + latent_size, hidden_size, batch_first=True)
         self._dropout = torch.nn.Dropout(dropout)
         self._output = torch.nn.Linear(hidden_size, tokens)
 
