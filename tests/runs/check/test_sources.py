@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from declutr.recipes import recipe_path
 from declutr.runs.check.sources import COMPUTED, RecipeSources
 
 BASE = """\
@@ -61,6 +62,13 @@ def test_a_configuration_in_json_has_lines_as_well(tmp_path: Path) -> None:
     file.write_text('{\n "a": {\n  "b": 1.5,\n  "c": "x"}}')
     sources = RecipeSources(file, {})
     assert (sources.of("a.b"), sources.of("a.c")) == ("config.json:3", "config.json:4")
+
+
+def test_a_variable_that_is_not_set_has_the_default_of_the_recipe(monkeypatch) -> None:
+    monkeypatch.delenv("TRANSFORMER_MODEL", raising=False)
+    sources = RecipeSources(recipe_path("declutr_small"), {})
+    name = "dataset_reader.tokenizer.model_name"
+    assert sources.of(name) == "default, as TRANSFORMER_MODEL is not set"
 
 
 def test_errors_of_jsonnet_are_raised(recipe: Path) -> None:
