@@ -92,10 +92,10 @@ def _spelt(text: str) -> str:
 
 def error_of_overrides(text: str, error: RuntimeError) -> RecipeError:
     """Return the error of changes to a recipe, as `-o` takes them, that Jsonnet refuses."""
-    return RecipeError(
-        f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
-        """as -o '{"trainer.num_epochs": 3}'."""
-    )
+    advice = """Expected JSON, such as -o '{"trainer.num_epochs": 3}'."""
+    if undefined := _UNDEFINED.search(str(error)):
+        advice = f"Set the environment variable {undefined[1].strip()}."
+    return RecipeError(f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. {advice}")
 
 
 def _warn_of_earlier_paths(file: str) -> None:

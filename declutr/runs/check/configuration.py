@@ -37,12 +37,12 @@ def configuration(
         variables = _environment_variables()
         sources = RecipeSources(cached_path(file), variables)
     except (RuntimeError, ValueError) as error:  # Jsonnet's, and names that are unknown
-        raise RecipeError(_of_jsonnet(error)) from error
+        raise RecipeError(first_line(error)) from error
     try:
         changes = parse_overrides(overrides)
     except (RuntimeError, ValueError) as error:
-        told, which = _of_jsonnet(error), f"The overrides {overrides!r} cannot be evaluated: "
-        raise RecipeError(told if told.startswith("The overrides") else which + told) from error
+        told, which = first_line(error), f"The overrides {overrides!r} cannot be evaluated: "
+        raise RecipeError(told if told.startswith(which) else which + told) from error
     if not isinstance(changes, dict) or not isinstance(sources.plain, dict):
         raise RecipeError(
             f"Expected an object of keys for {OVERRIDES} and in {file}, such as "
@@ -55,15 +55,6 @@ def configuration(
         except (ValueError, TypeError):
             findings.append(Finding(key, _nothing_to_change(key, config)))
     return _replace_none(config), sources, changes, findings
-
-
-def _of_jsonnet(error: Exception) -> str:
-    """Return the message of an error of Jsonnet with its place, and what to do."""
-    told = first_line(error).removeprefix("RUNTIME ERROR: ")
-    _, found, name = told.partition("undefined external variable: ")
-    if found:
-        return f"{told}. Set the environment variable {name.split()[0]}."
-    return told
 
 
 def first_line(error: Exception) -> str:

@@ -277,6 +277,11 @@ def test_what_cannot_be_evaluated_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         check_recipe("declutrr")
     with pytest.raises(RecipeError, match=r"The overrides '\{' cannot be evaluated: STATIC ERROR"):
         check_recipe("declutr", "{")
+    monkeypatch.delenv("MY_DATA", raising=False)
+    with pytest.raises(RecipeError, match=r"MY_DATA \(1:\d+-\d+\)\. Set .* variable MY_DATA\.$"):
+        check_recipe("declutr", '{"train_data_path": std.extVar("MY_DATA")}')
+    with pytest.raises(RecipeError, match=r"Expected an object of keys for -o and in .*declutr"):
+        check_recipe("declutr", "[1]")
 
 
 def test_bins_of_a_histogram_hold_all_rows() -> None:
