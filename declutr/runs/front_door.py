@@ -19,6 +19,7 @@ from pathlib import Path
 
 from declutr.bridge.component_names import short
 from declutr.bridge.configurations import TRANSFORMER
+from declutr.system import loggers_at, variable_set
 from declutr.system.files import local_path
 
 
@@ -71,15 +72,11 @@ def overrides_with(
     if transformer is None:
         yield changed
         return
-    before = os.environ.get(TRANSFORMER)
     # Shells leave `~` within quotes and after `=`; no name on the hub begins with it.
-    os.environ[TRANSFORMER] = transformer = os.path.expanduser(transformer)
-    try:
+    transformer = os.path.expanduser(transformer)
+    with variable_set(TRANSFORMER, transformer):
         _require_transformer(recipe, changed, transformer)
         yield changed
-    finally:
-        os.environ.pop(TRANSFORMER)
-        os.environ.update({} if before is None else {TRANSFORMER: before})
 
 
 @contextmanager
@@ -102,7 +99,6 @@ def _told_what_for(recipe: str) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """Show no more than warnings within this context, if the environment does not ask for more."""
     from declutr.runs.process_state import logging_to_file
-    from declutr.system import loggers_at
 
     if any(os.environ.get(name) for name in ("ALLENNLP_LOG_LEVEL", "ALLENNLP_DEBUG")):
         yield

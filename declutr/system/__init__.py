@@ -1,4 +1,4 @@
-"""Imports by name, on demand or from the current folder, and control of the levels of loggers."""
+"""Imports by name, on demand or from the current folder, and state that a context changes."""
 
 import importlib
 import logging
@@ -92,6 +92,19 @@ def raised_as(kind: type[Exception], *kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise kind(str(error)) from error
+
+
+@contextmanager
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """Return a context in which a variable of the environment has another value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 @contextmanager

@@ -9,11 +9,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
+from declutr.system import variable_set
 from declutr.system.processors import usable_processors
 
 logger = logging.getLogger(__name__)
@@ -80,7 +81,9 @@ def ordered_map(
     """
     pool: dict[Connection, BaseProcess] = {}
     try:
-        with _quiet_tokenizers():
+        # The workers use all processors already. The variable has to be set before the fork, or the
+        # tokenizers library warns in every process that it disables its threads.
+        with variable_set("TOKENIZERS_PARALLELISM", "false"):
             for _ in range(workers):
                 try:
                     _start(function, pool)
@@ -208,22 +211,3 @@ def _end(pool: dict[Connection, BaseProcess]) -> None:
         if process.is_alive():
             process.kill()
             process.join()
-
-
-@contextmanager
-def _quiet_tokenizers() -> Iterator[None]:
-    """Return a context in which processes are forked with single-threaded tokenizers.
-
-    The workers use all processors already. The environment variable has to be set before the fork,
-    or the tokenizers library warns in every process that it disables its threads.
-    """
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
