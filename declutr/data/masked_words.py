@@ -6,8 +6,7 @@ condition on a label.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.data.augmentations import Augmentation
 from declutr.data.word_edits import number_of_edits, taken_apart
+from declutr.system.processors import torch_threads
 from declutr.transformer.architectures import masked_lm_logits
 
 _PIECE_MARKS = ("Ġ", "▁")
@@ -211,7 +211,8 @@ class LanguageModel:
         cut = {"padding": True, "truncation": True, "max_length": self._limit}
         batch = self._tokenizer(joined, **cut, return_tensors="pt")
         masks = batch["input_ids"] == self._tokenizer.mask_token_id  # (N, L)
-        with torch.inference_mode(), _one_thread():
+        # One thread gives every process the same numbers.
+        with torch.inference_mode(), torch_threads(1):
             hidden = self._model.base_model(**batch).last_hidden_state[masks]  # (M, d)
             logits = masked_lm_logits(self._model, hidden)  # (M, V)
         allowed = torch.zeros(logits.size(-1), dtype=torch.bool)
@@ -232,14 +233,3 @@ class LanguageModel:
         scores[self._ids.get(word.lower(), [])] = -torch.inf
         best, ids = scores.topk(min(top_k, len(self._words) - 1))
         return Choices([self._words[number] for number in ids.tolist()], best.softmax(0).numpy())
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread inside the block, which gives every process the same numbers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from declutr.system.kernel_choices import CHOICES
-from declutr.system.processors import set_threads
+from declutr.system.processors import set_threads, torch_threads
 from declutr.transformer.dtype_speed import KEEP
 
 _BLOCK = 2048  # texts of one task
@@ -52,7 +52,8 @@ class EncoderProcesses:
         on_cpu = sum(device == "cpu" for device in devices)
         threads = max(1, torch.get_num_threads() // max(on_cpu, 1))
         if on_cpu:
-            _with_threads(threads, choose)
+            with torch_threads(threads):
+                choose()
         self._count, self._owner = len(devices), os.getpid()
         self._pool = ProcessPoolExecutor(
             self._count,
@@ -110,16 +111,6 @@ class EncoderProcesses:
         vectors, truncated = task.result()
         self.truncated_texts += truncated
         return rows, vectors
-
-
-def _with_threads(threads: int, ask: Callable[[], None]) -> None:
-    """Call a function while torch uses the given number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        ask()
-    finally:
-        torch.set_num_threads(before)
 
 
 def _open(opener: Callable[..., Any], queue: Any, threads: int, choices: dict[str, str]) -> None:

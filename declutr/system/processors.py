@@ -17,6 +17,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -238,6 +239,19 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count)
     _set_here.append(count)
     threadpool_limits(count, user_api="blas")  # Numpy's number stays set until the process ends.
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Return a context in which torch computes with a number of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @cache
