@@ -11,6 +11,8 @@ from allennlp.data import Batch
 from allennlp.nn.util import move_to_device
 from allennlp.training import GradientDescentTrainer
 
+from declutr.transformer.packing import evaluating
+
 
 def text_encoder(
     trainer: GradientDescentTrainer, batch_size: int
@@ -63,20 +65,16 @@ def undisturbed(model: torch.nn.Module, device: torch.device, seed: int) -> Iter
     device : the device whose random numbers are restored, beside those of the CPU.
     seed : the seed of the random numbers of Python, numpy and torch.
     """
-    modes = {module: module.training for module in model.modules()}
     python, numpy = random.getstate(), np.random.get_state()
     devices = [device] if device.type == "cuda" else []
     # Evaluation may train classifiers, also while the trainer validates without gradients.
-    with torch.random.fork_rng(devices), torch.enable_grad():
+    with evaluating(model), torch.random.fork_rng(devices), torch.enable_grad():
         try:
-            model.eval()
             random.seed(seed)
             np.random.seed(seed)
             torch.manual_seed(seed)
             yield
         finally:
-            for module, training in modes.items():
-                module.training = training
             random.setstate(python)
             np.random.set_state(numpy)
 
