@@ -99,14 +99,13 @@ def default_transformers(module: ModuleType) -> None:
             raise evaluation.error_of_overrides(text, error) from error
 
 
-
 def with_home(variables: dict[str, str]) -> dict[str, str]:
     """Return environment variables, `TRANSFORMER_MODEL` with the home folder in place of `~`."""
     found = variables.get(TRANSFORMER)
     return variables if found is None else {**variables, TRANSFORMER: os.path.expanduser(found)}
 
 
-def told_errors(module: ModuleType) -> bool:
+def told_errors(module: ModuleType) -> None:
     """Let `train` take data as arguments, and report errors in one line, not in a traceback.
 
     See `declutr.runs.front_door` for the arguments. Errors are of arguments, files and recipe.

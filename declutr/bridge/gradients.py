@@ -170,7 +170,6 @@ def unscaled_norms(module: ModuleType) -> None:
         return norm / self._scaler.get_scale() if scaled else norm
 
 
-
 def whole_steps(module: ModuleType) -> None:
     """Refuse `num_gradient_accumulation_steps` below 1, and tell what `null` does.
 
@@ -195,7 +194,7 @@ def whole_steps(module: ModuleType) -> None:
         return original(cls, *args, **kwargs)
 
 
-def frozen_names(module: ModuleType) -> bool:
+def frozen_names(module: ModuleType) -> None:
     """Warn of a regular expression in a trainer's `no_grad` that no parameter matches.
 
     AllenNLP warns of those in `parameter_groups`; here, what should have been frozen was trained.
@@ -213,7 +212,6 @@ def frozen_names(module: ModuleType) -> bool:
                     f"freezes nothing. Names are such as '{names[0] if names else ''}'."
                 )
         return original(cls, *args, **kwargs)
-
 
 
 def no_norms(module: ModuleType) -> None:
@@ -268,7 +266,7 @@ def frozen_in_processes(module: ModuleType) -> None:
         return original(cls, *args, **kwargs)
 
 
-def limited_in_search(module: ModuleType) -> bool:
+def limited_in_search(module: ModuleType) -> None:
     """Let `find-lr` limit gradients by `grad_clipping`, as training does.
 
     AllenNLP leaves that out, so that losses rise at other rates than they do in training.

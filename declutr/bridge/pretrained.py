@@ -193,7 +193,6 @@ def ids_of_the_tokenizer(module: ModuleType) -> None:
         return original(self, tokens, vocabulary)
 
 
-
 def same_pieces(module: ModuleType) -> None:
     """Refuse an embedder whose `max_length` is not that of the token indexer.
 
@@ -256,7 +255,7 @@ def require_same_pieces(embedder: Any, token_ids: Any, mask: Any, pieces: Any) -
     )
 
 
-def empty_beside_long(module: ModuleType) -> bool:
+def empty_beside_long(module: ModuleType) -> None:
     """Let the embedder put the pieces of texts together where one of the batch is empty.
 
     AllenNLP expects every text to have a token besides the special ones. Can be removed together

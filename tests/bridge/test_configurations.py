@@ -54,7 +54,7 @@ def test_default_transformers(params: Any) -> None:
 
 
 def test_a_tilde_is_the_home_of_the_user(params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configurations.default_transformers(params)
+    configurations.default_transformers(params)
     monkeypatch.setenv("HOME", "/home/of-tests")
     monkeypatch.setenv("TRANSFORMER_MODEL", "~/tiny")
     of_command = params.Params.from_file(recipe_path("simcse"))

@@ -139,7 +139,7 @@ def test_adversarial_gradients_are_those_of_the_paper(bare: Any) -> None:
         return [weight.grad.flatten().tolist() for weight in weights]
 
     assert found(0.5)[1] != pytest.approx(expected(0.5)[1])
-    assert gradients.adversarial_gradients(module)
+    gradients.adversarial_gradients(module)
     for alpha in (0.5, 2.0):
         for numbers, wanted in zip(found(alpha), expected(alpha), strict=True):
             assert numbers == pytest.approx(wanted, abs=1e-12)
@@ -193,8 +193,8 @@ def test_mixed_precision_divides_by_the_batches_of_a_step(
 
     expected = trained(None)
     assert (scaled() == expected) is (size == 1)
-    assert gradients.means_of_batches(backward)
-    assert gradients.batches_of_processes(training)
+    gradients.means_of_batches(backward)
+    gradients.batches_of_processes(training)
     lazy_groups_of = training.common_util.lazy_groups_of
     assert trained(None) == scaled() == expected
     assert training.common_util.lazy_groups_of is lazy_groups_of
@@ -270,7 +270,7 @@ def test_null_for_the_norm_of_gradients_is_no_limit(bare: Any) -> None:
     trainer = SimpleNamespace(_grad_norm=None, **parts)
     with pytest.raises(TypeError, match="NoneType"):
         module.GradientDescentTrainer.rescale_gradients(trainer)
-    assert gradients.no_norms(module)
+    gradients.no_norms(module)
     assert module.GradientDescentTrainer.rescale_gradients(trainer) is None
 
 
@@ -318,7 +318,7 @@ def test_a_step_without_a_number_of_batches_is_told(
             num_gradient_accumulation_steps=batches,
         )
 
-    assert gradients.whole_steps(module)
+    gradients.whole_steps(module)
     assert trainer(2) and "is null" not in caplog.text
     assert trainer(None) and "is null: a step has all batches of an epoch" in caplog.text
     for batches in (0, -1):
