@@ -95,6 +95,7 @@ def test_a_tagger_of_words(of_words: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_conditional_random_field(of_words: Path, tmp_path: Path) -> None:
     pytest.importorskip("allennlp_models.tagging", exc_type=ImportError)
     source = copied(of_words, tmp_path)
