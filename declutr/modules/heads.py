@@ -162,8 +162,8 @@ class MomentumEncoder(torch.nn.Module, FromParams):
             steps = None
         else:
             batches = min(of_all_processes(batches))  # then the epoch ends for all
-            groups = -(-batches // trainer._num_gradient_accumulation_steps)
-            steps = groups * trainer._num_epochs
+            in_step = trainer._num_gradient_accumulation_steps or batches  # null: the whole epoch
+            steps = -(-batches // in_step) * trainer._num_epochs
         self.follow_optimizer(trainer.optimizer, steps)
 
     def follow_optimizer(self, optimizer: torch.optim.Optimizer, steps: Optional[int]) -> None:

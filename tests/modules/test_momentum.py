@@ -3,6 +3,7 @@
 import copy
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,28 @@ def test_moves_after_each_step_of_the_optimizer(schedule: str) -> None:
     assert torch.allclose(encoder["layer"].weight, expected, atol=1e-12)
     assert encoder.steps_done == 4
     assert not torch.allclose(encoder["layer"].weight, layer.weight)
+
+
+@pytest.mark.parametrize("in_step, steps", [(1, 10), (2, 6), (None, 2)])
+def test_a_schedule_ends_with_the_last_step(in_step: int | None, steps: int) -> None:
+    """Two epochs of five batches have that many steps; for null, a step takes a whole epoch."""
+    encoder, layer = MomentumEncoder(0.9, "cosine"), torch.nn.Linear(3, 2)
+    encoder.follow({"layer": layer})
+    encoder.follow_trainer(
+        SimpleNamespace(
+            data_loader=[0] * 5,
+            optimizer=torch.optim.SGD(layer.parameters(), lr=0.1),
+            _num_gradient_accumulation_steps=in_step,
+            _num_epochs=2,
+        )
+    )
+    torch.nn.init.ones_(layer.weight)
+    for _ in range(steps):
+        encoder.move()
+    before = encoder["layer"].weight.clone()
+    torch.nn.init.zeros_(layer.weight)
+    encoder.move()
+    assert torch.equal(encoder["layer"].weight, before)  # its momentum has risen to 1
 
 
 @pytest.mark.parametrize("wide", [False, True])
