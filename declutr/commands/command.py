@@ -17,8 +17,7 @@ from declutr.bridge.component_names import PREFIX
 from declutr.commands.errors import CommandError, set_command
 from declutr.commands.help_groups import group
 from declutr.commands.overview import OF_MODELS
-from declutr.system import is_sigterm, raised_as
-from declutr.system.files import local_path
+from declutr.system import is_sigterm, local_path, raised_as
 
 STDIN = "-"
 

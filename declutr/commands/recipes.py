@@ -14,7 +14,7 @@ from declutr.commands.output import print_whole
 from declutr.recipes import recipe_path
 from declutr.recipes.copies import copy_recipe
 from declutr.recipes.purposes import as_json, as_markdown, as_text
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 _EPILOG = """examples:
   declutr recipes                                who takes which recipe

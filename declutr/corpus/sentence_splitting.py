@@ -16,7 +16,8 @@ from declutr.corpus import normalize_whitespace, without_surrogates
 from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
-from declutr.system.files import local_path, write_whole
+from declutr.system import local_path
+from declutr.system.files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from declutr.corpus import Paths, SourceError
 from declutr.corpus.compressed_files import NAMES
 from declutr.corpus.text_files import file_format
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 logger = logging.getLogger(__name__)
 

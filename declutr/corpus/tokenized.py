@@ -25,8 +25,8 @@ from declutr.corpus.store_places import LAYOUT, store_place
 from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
+from declutr.system import local_path
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import local_path
 
 logger = logging.getLogger(__name__)
 

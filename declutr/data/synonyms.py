@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.corpus.documents import SourceError, read_lines
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 Synonyms = Callable[[str], tuple[str, ...]]
 """A function from a word in lower case to its synonyms, always in the same order.

@@ -13,8 +13,7 @@ from tqdm.auto import tqdm
 from declutr.evaluation.scores import Score
 from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
 from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
-from declutr.system import is_sigterm
-from declutr.system.files import local_path
+from declutr.system import is_sigterm, local_path
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from declutr.export.training_record import TrainingRecord, add_scores, training_
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import not_told
-from declutr.system.files import local_path, use_umask
+from declutr.system import local_path
+from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
 """The default tolerance of `export_model`."""

@@ -19,7 +19,8 @@ import numpy as np
 from declutr._version import __version__
 from declutr.archives import FITTED_TO, WHITENING
 from declutr.inference.embedding_moments import ROWS, WhiteningError
-from declutr.system.files import checksums_of, json_checksum, local_path, write_whole
+from declutr.system import local_path
+from declutr.system.files import checksums_of, json_checksum, write_whole
 
 _Map = TypeVar("_Map", bound="FittedMap")
 

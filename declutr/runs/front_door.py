@@ -19,8 +19,7 @@ from pathlib import Path
 
 from declutr.bridge.component_names import short
 from declutr.bridge.configurations import TRANSFORMER
-from declutr.system import loggers_at, variable_set
-from declutr.system.files import local_path
+from declutr.system import local_path, loggers_at, variable_set
 
 
 @contextmanager

@@ -29,8 +29,9 @@ from declutr.bridge.own_names import strings_in
 from declutr.runs.begun_runs import CONFIG, DATA, PATHS, TEXTS, begun_otherwise, data_digests
 from declutr.runs.first_tables import use_first_table
 from declutr.runs.training_texts import NAMES, TextFiles
+from declutr.system import local_path
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import json_object, local_path, write_whole
+from declutr.system.files import json_object, write_whole
 from declutr.training.stopping import stops_after_a_step
 
 logger = logging.getLogger(__name__)

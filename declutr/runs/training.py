@@ -23,7 +23,7 @@ from declutr.runs.process_state import (
 from declutr.runs.recipe_parameters import recipe_parameters
 from declutr.runs.run_folder import RunFolder, TrainingError
 from declutr.runs.training_texts import as_path
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 _running = threading.Lock()
 

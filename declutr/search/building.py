@@ -21,7 +21,8 @@ from declutr.search.backends import APPROXIMATE, EXACT_ROWS, chosen_backend
 from declutr.search.index_prompts import Embedder, encoder_of_lines, prompts_to_build_with
 from declutr.search.searcher import ExactNumpy, SearchableRows, tune
 from declutr.search.stored_lines import StoredLines, write_lines
-from declutr.system.files import file_checksums, local_path, write_whole
+from declutr.system import local_path
+from declutr.system.files import file_checksums, write_whole
 from declutr.system.vectors import unit_rows
 
 if TYPE_CHECKING:

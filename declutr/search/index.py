@@ -25,7 +25,7 @@ from declutr.search.index_files import (
 from declutr.search.index_prompts import Embedder, Encode, encoder_of_queries, without_prompt
 from declutr.search.searcher import ExactNumpy, SearchableRows, Searcher, ranked
 from declutr.search.stored_lines import StoredLines
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 logger = logging.getLogger(__name__)
 

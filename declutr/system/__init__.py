@@ -1,4 +1,4 @@
-"""Imports by name, on demand or from the current folder, and state that a context changes."""
+"""Imports by name, on demand or from the current folder, `~`, and state that a context changes."""
 
 import importlib
 import logging
@@ -7,8 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+
+def local_path(path: str | os.PathLike) -> Path:
+    """Return a path of this machine; `~/x` is in the home folder, as shells take it outside quotes.
+
+    A name such as `~x` stays as it is where there is no such user, unlike in `Path.expanduser`.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def is_sigterm(error: BaseException) -> bool:

@@ -37,14 +37,6 @@ _EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How files of `torch.save` began before release 1.6: with a pickled number."""
 
 
-def local_path(path: str | os.PathLike) -> Path:
-    """Return a path of this machine; `~/x` is in the home folder, as shells take it outside quotes.
-
-    A name such as `~x` stays as it is where there is no such user, unlike in `Path.expanduser`.
-    """
-    return Path(os.path.expanduser(path))
-
-
 @contextmanager
 def locked(file: Path, timeout: float = -1) -> Iterator[None]:
     """Hold a lock of several processes, or go on without where none can be had (in time)."""

@@ -12,7 +12,7 @@ from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
 from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
 from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, Encode, ShardRun, Summary
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 _SHARD_BYTES = 64 << 20
 _MOST_ROWS = 65_536

@@ -6,7 +6,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from declutr.system.files import local_path
+from declutr.system import local_path
 
 _PADDING, _UNKNOWN = "<pad>", "<unk>"
 
