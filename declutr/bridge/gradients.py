@@ -256,7 +256,8 @@ def frozen_in_processes(module: ModuleType) -> None:
         if given.get("distributed"):
             patterns = [*(given.get("no_grad") or ())]
             settings = getattr(given.get("optimizer"), "_params", None)
-            groups = (settings.params.get("parameter_groups") if settings else None) or []
+            # Where the optimizer is its name alone, these are no Params.
+            groups = getattr(settings, "params", {}).get("parameter_groups") or []
             for group in [one for one in groups if one[1].get("requires_grad") is False]:
                 patterns += group[0]
                 groups.remove(group)  # an optimizer leaves it out, too

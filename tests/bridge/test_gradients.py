@@ -1,5 +1,6 @@
 """Gradients are rescaled if sparse, too, are means of batches, and are limited in a search."""
 
+import copy
 import importlib
 import math
 import shutil
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.common import Lazy
+from allennlp.common import Lazy, Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
@@ -299,6 +300,54 @@ def test_a_pattern_that_freezes_nothing_is_told(
     first, second = told("nothing$", "wieghts")
     assert "'nothing$'" in first and "'wieghts'" in second and "'weights'" in second
     assert told() == []
+
+
+GROUPS = [[["^weights$"], {"requires_grad": False}], [["^other$"], {"lr": 2.0}]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "optimizer, no_grad, frozen",
+    [
+        (Params({"type": "sgd", "lr": 1.0, "parameter_groups": GROUPS}), None, True),
+        (Params({"type": "sgd", "lr": 1.0}), ["^weights$"], True),
+        (Params({"type": "sgd", "lr": 1.0}), None, False),
+        ("adam", ["^weights$"], True),
+        ("adam", None, False),
+    ],
+)
+def test_several_processes_get_a_model_that_is_frozen(
+    optimizer: Any, no_grad: Any, frozen: bool, bare: Any, tmp_path: Path
+) -> None:
+    """The optimizer may be its name alone."""
+    module = bare("allennlp.training.gradient_descent_trainer")
+    given: list[dict[str, bool]] = []
+
+    class Accelerator:
+        def wrap_model(self, model: Any) -> tuple[Any, Any]:
+            given.append({name: p.requires_grad for name, p in model.named_parameters()})
+            return model, SimpleNamespace(model=model, is_sharded=False)
+
+    def trainer() -> Any:
+        model, rows = Steep(), [Instance({"x": TensorField(torch.ones(1))})]
+        model.other = torch.nn.Parameter(torch.ones(1))
+        return module.GradientDescentTrainer.from_partial_objects(
+            model,
+            str(tmp_path),
+            SimpleDataLoader(rows, 1),
+            distributed=True,
+            world_size=2,
+            cuda_device=-1,
+            no_grad=no_grad,
+            optimizer=Lazy(Optimizer, params=copy.deepcopy(optimizer)),
+            ddp_accelerator=Accelerator(),
+        )
+
+    groups = [len(group["params"]) for group in trainer().optimizer.param_groups]
+    assert given.pop() == {"weights": True, "other": True}
+    gradients.frozen_in_processes(module)
+    after = [len(group["params"]) for group in trainer().optimizer.param_groups]
+    assert given.pop() == {"weights": not frozen, "other": True} and after == groups
 
 
 @pytest.mark.slow
