@@ -21,6 +21,9 @@ from declutr.runs.known_keys import RecipeError
 from declutr.system.nearest import did_you_mean, listed
 
 OVERRIDES = "-o"
+_OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
+_PARTS = (*_OF_DATA, "vocabulary", "model", "trainer")
+_PARTS_OF_TRAINER = ("optimizer", "learning_rate_scheduler", "momentum_scheduler", "checkpointer")
 
 
 def configuration(
@@ -55,6 +58,22 @@ def configuration(
         except (ValueError, TypeError):
             findings.append(Finding(key, _nothing_to_change(key, config)))
     return _replace_none(config), sources, changes, findings
+
+
+def with_types(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration in which parts that are their type alone are objects with a type.
+
+    AllenNLP takes `"optimizer": "adam"` for `"optimizer": {"type": "adam"}`.
+    """
+
+    def spelt(parts: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+        named = {name: parts[name] for name in names if isinstance(parts.get(name), str)}
+        return {**parts, **{name: {"type": kind} for name, kind in named.items()}}
+
+    found = spelt(config, _PARTS)
+    if isinstance(found.get("trainer"), dict):
+        found["trainer"] = spelt(found["trainer"], _PARTS_OF_TRAINER)
+    return found
 
 
 def first_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from declutr.corpus import SourceError
 from declutr.models.declutr import DeCLUTR
 from declutr.runs.check import advice
 from declutr.runs.check.batches import Rates, learning_rates
-from declutr.runs.check.configuration import OVERRIDES, configuration, first_line
+from declutr.runs.check.configuration import OVERRIDES, configuration, first_line, with_types
 from declutr.runs.check.data import DataFigures, DataRead, read_data
 from declutr.runs.check.findings import Finding, Setting
 from declutr.runs.check.memory import (
@@ -111,6 +111,7 @@ def check_recipe(
         SourcedSetting(one.path, one.value, _source(one.path, one.default_of, sources, changes))
         for one in walk.settings
     ]
+    config = with_types(config)
     unused = "validation_data_loader" if not _of_paths(config) else "-"
     passed = [one for one in walk.findings if one.path.split(".")[0] == unused]
     wrong = [one for one in walk.findings if one not in passed]

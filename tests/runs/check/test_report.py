@@ -71,6 +71,13 @@ def test_data_steps_and_memory_of_a_recipe(data: RecipeData, tmp_path: Path) -> 
     assert sources["model.loss.temperature"].startswith("config.json:")
 
 
+def test_parts_may_be_their_type_alone(data: RecipeData, tmp_path: Path) -> None:
+    alone = {"trainer.optimizer": "adam", "trainer.learning_rate_scheduler": "constant"}
+    report = checked("simcse", data, tmp_path, **alone)
+    assert report.findings == [] and report.memory is not None
+    assert checked("simcse", data, tmp_path, trainer="no_op").findings == []
+
+
 def test_rows_of_any_reader_are_counted(data: RecipeData, tmp_path: Path) -> None:
     neighbours = checked("neighbours", data, tmp_path)
     assert neighbours.data is not None and neighbours.validation_data is not None
