@@ -8,6 +8,7 @@ its appearance differs or its entry is damaged.
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,9 +62,14 @@ def file_digests(
     return found
 
 
-def appearance(file: Path) -> Appearance:
-    """Return the size, times and inode of a file, which tell changes without reading it."""
-    stat = file.stat()
+def appearance(file: Path | int) -> Appearance:
+    """Return the size, times and inode of a file, which tell changes without reading it.
+
+    # Parameters
+
+    file : its path, or the descriptor of an open file, whose path may lead to another one by now.
+    """
+    stat = os.stat(file)
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 

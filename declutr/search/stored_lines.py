@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from declutr.corpus.file_digests import appearance
 from declutr.corpus.text_inputs import no_text
 from declutr.search.index_files import OFFSETS, TEXT, SearchError
 from declutr.system.files import CheckedFile, DamagedFile
@@ -85,7 +86,7 @@ class StoredLines:
             if checksums:
                 CheckedFile(folder / OFFSETS, checksums[OFFSETS]).require_all()
                 self._checked = CheckedFile(self._path, self._sums)
-            self._file = _identity(self._path.stat())
+            self._file = appearance(self._path)
             self._offsets = np.memmap(folder / OFFSETS, dtype=_OFFSET, mode="r")  # (n + 1,)
             fits = int(self._offsets[-1]) == self._path.stat().st_size
         except (OSError, ValueError) as error:
@@ -137,7 +138,7 @@ class StoredLines:
     def _opened(self) -> Iterator[BinaryIO]:
         """Open the text, and raise `SearchError` if it is no longer that of these lines."""
         with open(self._path, "rb") as text:
-            found = _identity(os.fstat(text.fileno()))
+            found = appearance(text.fileno())
             if found != self._file and self._checked is not None:
                 try:
                     self._checked = CheckedFile(self._path, self._sums)
@@ -161,11 +162,6 @@ class StoredLines:
     def blank(self) -> np.ndarray:
         """Return the numbers of lines that are empty or white space, in ascending order."""
         return np.array([row for row, line in enumerate(self) if not line.strip()], dtype=np.int64)
-
-
-def _identity(about: os.stat_result) -> tuple[int, int, int]:
-    """Return what tells a file from another one that has taken its name."""
-    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _decoded(content: bytes) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from declutr.corpus.file_digests import Appearance, appearance
 from declutr.inference.bulk.manifest import MANIFEST, EmbeddingFolderError, Manifest
 from declutr.inference.bulk.shard_files import checked_shard, read_shard
 from declutr.system import local_path
@@ -200,12 +201,11 @@ class StoredEmbeddings:
             )
         return vectors
 
-    def _version_now(self) -> tuple[int, int] | None:
+    def _version_now(self) -> Appearance | None:
         try:
-            about = (self.folder / MANIFEST).stat()
+            return appearance(self.folder / MANIFEST)
         except FileNotFoundError:
             return None
-        return about.st_ino, about.st_mtime_ns
 
     def _require_same_run(self) -> None:
         """Raise if the folder was written anew: shards have the same names then."""
