@@ -21,8 +21,8 @@ from declutr.runs.known_keys import RecipeError
 from declutr.system.nearest import did_you_mean, listed
 
 OVERRIDES = "-o"
-_OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
-_PARTS = (*_OF_DATA, "vocabulary", "model", "trainer")
+OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
+_PARTS = (*OF_DATA, "vocabulary", "model", "trainer")
 _PARTS_OF_TRAINER = ("optimizer", "learning_rate_scheduler", "momentum_scheduler", "checkpointer")
 
 

@@ -16,7 +16,13 @@ from declutr.corpus import SourceError
 from declutr.models.declutr import DeCLUTR
 from declutr.runs.check import advice
 from declutr.runs.check.batches import Rates, learning_rates
-from declutr.runs.check.configuration import OVERRIDES, configuration, first_line, with_types
+from declutr.runs.check.configuration import (
+    OF_DATA,
+    OVERRIDES,
+    configuration,
+    first_line,
+    with_types,
+)
 from declutr.runs.check.data import DataFigures, DataRead, read_data
 from declutr.runs.check.findings import Finding, Setting
 from declutr.runs.check.memory import (
@@ -31,8 +37,6 @@ from declutr.runs.check.settings import walk_through
 from declutr.runs.check.sources import RecipeSources
 from declutr.runs.check.trainer import build_trainer
 from declutr.runs.first_tables import use_first_table
-
-_OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
 
 _NUMBERS = {"num_epochs": 20, "num_gradient_accumulation_steps": 1}  # of AllenNLP's trainer
 
@@ -148,7 +152,7 @@ def _source(path: str, default_of: str | None, sources: RecipeSources, changes: 
 
 def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]) -> None:
     wrong = {finding.path.partition(".")[0] for finding in report.findings}
-    if wrong & {*_OF_DATA, "train_data_path", "vocabulary"} or report.device is None:
+    if wrong & {*OF_DATA, "train_data_path", "vocabulary"} or report.device is None:
         report.notes.append("The data was not read: what is wrong comes first.")
         return
     device = report.device
@@ -214,7 +218,7 @@ def _add_memory(
         _add_trainer(report, config, model, loaders)  # first: models may ask it for what they need
         report.memory = memory_figures(config, model, optimizer, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
-        told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
+        told = _short(error)
         if optimizer is None and isinstance(error, (ConfigurationError, TypeError, ValueError)):
             report.findings.append(Finding("trainer.optimizer", first_line(error)))
         elif _has_failed(error):
@@ -242,8 +246,11 @@ def _add_trainer(report: Report, config: dict[str, Any], model: Any, loaders: li
     except (ConfigurationError, ValueError) as error:
         report.findings.append(Finding("trainer", first_line(error)))
     except Exception as error:  # a part of any kind may look at what has no content
-        told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
-        report.notes.append(f"The trainer cannot be built for this check ({told}).")
+        report.notes.append(f"The trainer cannot be built for this check ({_short(error)}).")
+
+
+def _short(error: Exception) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
 
 
 def _has_failed(error: Exception) -> bool:
