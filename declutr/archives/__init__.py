@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from declutr.earlier_paths import names_of
+from declutr.system import local_path
 
 __getattr__ = names_of(__name__)  # this package was a module up to release 1.8
 
@@ -122,7 +123,7 @@ def local_place(place: str | os.PathLike) -> Path:
     """Return the local path of a model, also of `~/name`; a URL is downloaded once and cached."""
     name = os.fspath(place)
     if "://" not in name:
-        return Path(os.path.expanduser(name))
+        return local_path(name)
     from allennlp.common.file_utils import cached_path
 
     return Path(cached_path(name))

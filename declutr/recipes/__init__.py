@@ -10,6 +10,8 @@ import difflib
 import os
 from pathlib import Path
 
+from declutr.system import local_path
+
 __all__ = ["earlier_names", "moved_to", "recipe_names", "recipe_path", "recipes_folder"]
 
 FOLDER = "training_config"
@@ -73,7 +75,7 @@ def recipe_path(name: str | os.PathLike[str], of_package: bool = False) -> Path:
     `UnknownRecipe` : there is no such file, and no recipe has this name, or more
         than one.
     """
-    if not of_package and (file := Path(os.path.expanduser(name))).is_file():
+    if not of_package and (file := local_path(name)).is_file():
         return file
     folder = recipes_folder()
     wanted = Path(name).as_posix().removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)

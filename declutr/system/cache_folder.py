@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from declutr.system import local_path
+
 try:
     import fcntl
 except ImportError:  # Windows has no such locks; there, open files cannot be removed anyway.
@@ -27,7 +29,7 @@ STATIC_TABLES = "static-tables"
 def default_cache_dir() -> Path:
     """Return the folder of files that can be recreated: `$DECLUTR_CACHE` or `~/.cache/declutr`."""
     folder = os.environ.get(CACHE_VARIABLE)
-    return Path(os.path.expanduser(folder)) if folder else Path.home() / ".cache" / "declutr"
+    return local_path(folder) if folder else Path.home() / ".cache" / "declutr"
 
 
 def mark_in_use(file: str | os.PathLike, user: object) -> None:
