@@ -104,7 +104,8 @@ def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
 
     from declutr.bridge.deferral import garbage
     from declutr.bridge.names import own_first
-    from declutr.bridge.untrusted import SAFE, safe_as
+    from declutr.bridge.untrusted import SAFE
+    from declutr.system import variable_set
 
     try:
         with garbage():
@@ -119,7 +120,7 @@ def _run_allennlp(own_first_in: tuple[str, ...]) -> None:
         sys.exit(f"declutr: AllenNLP cannot be imported: {error}. `declutr doctor` says more.")
     gc.freeze()  # modules are never freed, so no garbage collection needs to scan them
     install_sigterm_handler()
-    with own_first(*own_first_in), safe_as(os.environ.get(SAFE) or "1"):
+    with own_first(*own_first_in), variable_set(SAFE, os.environ.get(SAFE) or "1"):
         run_command(prog="declutr")
 
 

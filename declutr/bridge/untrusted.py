@@ -9,11 +9,9 @@ together with the bridge; with `DECLUTR_PLUGIN=0` they hold all the same. Each f
 module of AllenNLP right after its body ran.
 """
 
-import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +23,7 @@ SAFE = "DECLUTR_SAFE"
 # Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 SAFETY = "declutr.archives.safety"
 ERRORS = "declutr.commands.errors"
+SYSTEM = "declutr.system"
 
 
 def is_set(variable: str) -> bool:
@@ -81,21 +80,10 @@ def _add_trust(command: type) -> None:
         of_allennlp = subparser.get_default("func")
 
         def run(args: Any) -> Any:
-            with safe_as("0") if args.trust else contextlib.nullcontext():
+            if not args.trust:
+                return of_allennlp(args)
+            with importlib.import_module(SYSTEM).variable_set(SAFE, "0"):
                 return of_allennlp(args)
 
         importlib.import_module(ERRORS).set_command(subparser, run)
         return subparser
-
-
-@contextlib.contextmanager
-def safe_as(value: str) -> Iterator[None]:
-    """Return a context in which `DECLUTR_SAFE` has a value, in processes that start inside too."""
-    before = os.environ.get(SAFE)
-    os.environ[SAFE] = value
-    try:
-        yield
-    finally:
-        del os.environ[SAFE]
-        if before is not None:
-            os.environ[SAFE] = before

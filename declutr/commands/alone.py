@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from declutr.bridge.component_names import SUBCOMMANDS, short
-from declutr.bridge.untrusted import SAFE, safe_as
+from declutr.bridge.untrusted import SAFE
 from declutr.commands.command import Command
 from declutr.commands.errors import tell
+from declutr.system import variable_set
 
 _FORMAT = "%(asctime)s - %(levelname)s - %(name)s - %(message)s"
 
@@ -57,7 +58,7 @@ def run_alone(arguments: Sequence[str]) -> bool:
         raise
     _set_up_logging()
     signal.signal(signal.SIGTERM, _end)
-    with safe_as(os.environ.get(SAFE) or "1"):
+    with variable_set(SAFE, os.environ.get(SAFE) or "1"):
         args.func(args)
     return True
 

@@ -105,7 +105,7 @@ def raised_as(kind: type[Exception], *kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def variable_set(name: str, value: str) -> Iterator[None]:
-    """Return a context in which a variable of the environment has another value."""
+    """Return a context in which an environment variable has a value, in processes it starts too."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
