@@ -27,7 +27,7 @@ _INSIDE = {
     "probing": ("*.txt",),
     "probing_surrogate": ("*.txt",),
     "retrieval": ("*/corpus.jsonl", "*/*/corpus.jsonl"),
-    "extra": ("ag_news_test", "cranfield"),
+    "extra": ("ag_news_test", "askubuntu", "cranfield"),
 }
 """Folders inside a data folder, each with patterns of files or folders that it contains."""
 
@@ -97,6 +97,7 @@ def all_tasks(
 def _built_in(data: Path, protocol: Protocol) -> list[Task]:
     """Return the tasks of all modules, for a folder in SentEval's layout; parts may be absent."""
     from declutr.evaluation.tasks import (
+        askubuntu,
         caption_retrieval,
         classification,
         geometry,
@@ -105,7 +106,10 @@ def _built_in(data: Path, protocol: Protocol) -> list[Task]:
         retrieval,
     )
 
-    modules = (classification, relatedness, caption_retrieval, probing, retrieval, geometry)
+    modules = (
+        *(classification, relatedness, caption_retrieval, probing),
+        *(retrieval, askubuntu, geometry),
+    )
     return [task for module in modules for task in module.tasks(data, protocol)]
 
 

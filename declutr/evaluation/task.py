@@ -82,8 +82,8 @@ class Task(ABC):
     # Parameters
 
     name : the published name of the task (`MR`, `STS12`, `SICK-R`), unique among all tasks.
-    group : `downstream`, `probing`, `sts`, `retrieval`, `pairs`, `clustering`, `few-shot`, `knn`,
-        `geometry`, `extra` or `map`.
+    group : `downstream`, `probing`, `sts`, `retrieval`, `reranking`, `pairs`, `bitext-mining`,
+        `summarisation`, `clustering`, `few-shot`, `knn`, `geometry`, `extra` or `map`.
     main : the name of the score that stands for the task where only one is shown.
     """
 

@@ -23,8 +23,11 @@ GROUPS = {
     "sts": "Semantic similarity",
     "probing": "Probing tasks",
     "retrieval": "Retrieval",
+    "reranking": "Reranking",
     "extra": "Other tasks",
     "pairs": "Pair classification",
+    "bitext-mining": "Bitext mining",
+    "summarisation": "Summarisation",
     "clustering": "Clustering",
     "few-shot": "Few-shot classification",
     "knn": "Classification by nearest neighbours",
@@ -39,7 +42,10 @@ UNTESTED = ("geometry", "clustering")
 """Groups whose differences are not tested: higher geometry is not better, and the items of
 clustering are draws of the same texts, whose differences say nothing of other texts."""
 
-WITHOUT_AVERAGE = ("retrieval", "extra", "pairs", "clustering", "few-shot", "knn")
+WITHOUT_AVERAGE = (
+    *("retrieval", "reranking", "extra", "pairs", "bitext-mining", "summarisation"),
+    *("clustering", "few-shot", "knn"),
+)
 """Groups of tasks that no average of a paper has; a report gives the mean of each."""
 
 

@@ -1,4 +1,4 @@
-"""Pairs of texts of one's own: with scores, in one or several subsets, or with two classes."""
+"""Pairs of texts of one's own: with scores, with two classes, or in two languages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,9 +9,11 @@ import numpy as np
 
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.pair_classification import JudgedPairs, PairClassification
+from declutr.evaluation.tasks.bitext_mining import ParallelTexts
+from declutr.evaluation.tasks.pair_classification import JudgedPairs
 from declutr.evaluation.tasks.relatedness import Relatedness, SubsetSimilarity
 from declutr.evaluation.tasks.scored_pairs import ScoredPairs, pairs_of
+from declutr.evaluation.tasks.scored_parts import ScoredParts
 from declutr.evaluation.tasks.table_rows import Column, TableRow
 from declutr.evaluation.tasks.task_description import Description
 from declutr.evaluation.text_files import words
@@ -26,17 +28,10 @@ _HIGHEST = 5.0  # the scores that the regressor of SentEval knows are 0 to 5
 def similarity(about: Description, protocol: Protocol) -> Task:
     """Return the task of a description of type "sts"."""
     texts = _two_columns(about)
-    files = {key: about.files(key) for key in ("file", "train", "dev", "test") if key in about.keys}
-    if "file" in files and len(files) > 1:
-        raise about.wrong("file", "either that or train, dev, test, not both")
-    if "file" in files:
-        files = {"test": files["file"]}
-    if "test" not in files:
-        raise about.wrong("test", 'the name of a file of pairs (or "file")')
+    files = about.parts_of_subsets(("train", "dev", "test"))
     score = about.column("score", "score")
-    subset = about.column("subset", "subset") if "subset" in about.keys else None
-    read = partial(_scored, about, files, texts, score, subset)
-    several = subset is not None or any(list(of_one) != [""] for of_one in files.values())
+    read = partial(_scored, about, files, texts, score)
+    several = _has_subsets(about, files)
     if "train" in files and (several or "dev" not in files):
         raise about.wrong("train", 'no such file: a regressor needs "dev" too, and has no subsets')
     if "train" in files and protocol.regressor:
@@ -143,47 +138,90 @@ def _two_columns(about: Description) -> list[Column]:
     return texts
 
 
+FilesOfParts = Mapping[str, Mapping[str, Path]]
+"""Files by part, then by subset; see `Description.parts_of_subsets`."""
+
+
+def _has_subsets(about: Description, files: FilesOfParts) -> bool:
+    return "subset" in about.keys or any(list(of_one) != [""] for of_one in files.values())
+
+
+def _rows_by_subset(
+    about: Description, files: Mapping[str, Path], needed: Sequence[Column]
+) -> dict[str, list[TableRow]]:
+    """Read rows by subset: that of the file, and that in the column `subset`."""
+    subset = about.column("subset", "subset") if "subset" in about.keys else None
+    needed = [*needed, *([] if subset is None else [subset])]
+    rows: dict[str, list[TableRow]] = {}
+    for name, path in files.items():
+        for row in about.rows(path, needed):
+            of_row = "" if subset is None else row.label(subset)
+            rows.setdefault(" ".join(filter(None, (name, of_row))), []).append(row)
+    return rows
+
+
 def _scored(
-    about: Description,
-    files: Mapping[str, Mapping[str, Path]],
-    texts: Sequence[Column],
-    score: Column,
-    subset: Column | None,
+    about: Description, files: FilesOfParts, texts: Sequence[Column], score: Column
 ) -> dict[str, Subsets]:
-    """Read pairs by part, then by subset: that of the file, and that in the column `subset`."""
-    needed = [*texts, score, *([] if subset is None else [subset])]
+    """Read pairs by part, then by subset."""
     found: dict[str, Subsets] = {}
     for part, of_part in files.items():
-        rows: dict[str, list[TableRow]] = {}
-        for name, path in of_part.items():
-            for row in about.rows(path, needed):
-                of_row = "" if subset is None else row.label(subset)
-                rows.setdefault(" ".join(filter(None, (name, of_row))), []).append(row)
+        rows = _rows_by_subset(about, of_part, [*texts, score])
         found[part] = {
             name: pairs_of((*map(row.text, texts), row.number(score)) for row in of_one)  # type: ignore[misc]
             for name, of_one in rows.items()
         }
         for name, pairs in found[part].items():
             if len(np.unique(pairs.gold)) < 2:
-                files_of_part = ", ".join(map(str, of_part.values()))
-                subset_of_it = f", subset {name!r}" if name else ""
                 raise BrokenData(
-                    f"{files_of_part}{subset_of_it}, column {score!r}: all {len(pairs)} scores are "
+                    f"{_place(of_part, name)}, column {score!r}: all {len(pairs)} scores are "
                     f"{pairs.gold[0]:g}, expected two different ones or more, for a correlation."
                 )
+    return found
+
+
+def _place(files: Mapping[str, Path], subset: str) -> str:
+    return ", ".join(map(str, files.values())) + (f", subset {subset!r}" if subset else "")
+
+
+def bitext_mining(about: Description, protocol: Protocol) -> Task:
+    """Return the task of a description of type "bitext-mining"."""
+    texts = _two_columns(about)
+    files = about.parts_of_subsets(("test", "dev"))
+    read = partial(_parallel, about, files, texts)
+    main = "mean F1" if _has_subsets(about, files) else "F1"
+    return ScoredParts(about.name, "bitext-mining", main, read)
+
+
+def _parallel(
+    about: Description, files: FilesOfParts, texts: Sequence[Column]
+) -> dict[str, ParallelTexts]:
+    found = {}
+    for part, of_part in files.items():
+        rows = _rows_by_subset(about, of_part, texts)
+        for name, of_one in rows.items():
+            if len(of_one) < 2:
+                raise BrokenData(
+                    f"{_place(of_part, name)}: got one pair, expected two or more, so that there "
+                    "is something to choose from."
+                )
+        sides = [
+            {name: [words(row.text(column)) for row in of_one] for name, of_one in rows.items()}
+            for column in texts
+        ]
+        found[part] = ParallelTexts(*sides)
     return found
 
 
 def pair_classification(about: Description, protocol: Protocol) -> Task:
     """Return the task of a description of type "pair-classification"."""
     texts = _two_columns(about)
-    files = about.parts("test", ("dev", "test"))
-    if "test" not in files:
-        raise about.wrong("test", 'the name of a file of pairs (or "file")')
+    files = about.parts(("test", "dev"))
     given = about.keys.get("positive", [])
     positive = {str(label).strip() for label in (given if isinstance(given, list) else [given])}
     label = about.column("label", "label")
-    return PairClassification(about.name, partial(_judged, about, files, texts, label, positive))
+    read = partial(_judged, about, files, texts, label, positive)
+    return ScoredParts(about.name, "pairs", "max AP", read)
 
 
 def _judged(
@@ -194,19 +232,17 @@ def _judged(
     positive: set[str],
 ) -> dict[str, JudgedPairs]:
     found = {}
-    for part in ("test", "dev"):
-        if part not in files:
-            continue
-        rows = about.rows(files[part], [*texts, label])
+    for part, path in files.items():
+        rows = about.rows(path, [*texts, label])
         gold = np.array([_belongs(row, label, positive) for row in rows])
         if len(np.unique(gold)) < 2:
             which = "all" if gold[0] else "none"
             raise BrokenData(
-                f"{files[part]}, column {label!r}: {which} of {len(gold)} pairs belong together, "
+                f"{path}, column {label!r}: {which} of {len(gold)} pairs belong together, "
                 'expected some that do and some that do not. Check "positive" of the description.'
             )
         first, second = ([words(row.text(column)) for row in rows] for column in texts)
-        found["" if part == "test" else f" {part}"] = JudgedPairs(first, second, gold)
+        found[part] = JudgedPairs(first, second, gold)
     return found
 
 

@@ -3,22 +3,20 @@
 import os
 from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from declutr.evaluation.task import Protocol, Task, TaskError
-from declutr.evaluation.tasks.described_pairs import pair_classification, similarity
+from declutr.evaluation.tasks.described_documents import reranking, retrieval
+from declutr.evaluation.tasks.described_pairs import bitext_mining, pair_classification, similarity
 from declutr.evaluation.tasks.described_texts import VARIANTS, classification, variant
 from declutr.evaluation.tasks.labelled_text import ClassificationTask
-from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, judged, read_beir
-from declutr.evaluation.tasks.retrieval import Retrieval
+from declutr.evaluation.tasks.summarisation import summarisation
 from declutr.evaluation.tasks.task_description import (
     DESCRIPTION,
     Description,
     descriptions,
     read_description,
 )
-from declutr.evaluation.text_files import words
 
 
 def described_tasks(place: Path, protocol: Protocol, taken: Collection[str] = ()) -> list[Task]:
@@ -131,64 +129,14 @@ def _tasks_of(about: Description, protocol: Protocol) -> list[Task]:
     return found
 
 
-def _retrieval(about: Description, protocol: Protocol) -> Task:
-    keys = ("documents", "queries", "relevance")
-    if not any(key in about.keys for key in keys):
-        if (about.path.parent / BEIR_FILES[0]).is_file():
-            return Retrieval(about.name, about.path.parent, read_beir)
-        raise about.wrong("documents", f"the name of a file, or {', '.join(BEIR_FILES)} beside it")
-    files = {key: about.file(key) for key in keys}
-    return Retrieval(about.name, about.path.parent, partial(_relevance, about, files))
-
-
-def _relevance(about: Description, files: dict[str, Path], folder: Path) -> RelevanceSet:
-    """Read documents, queries and the table of which documents answer a query."""
-    documents, queries = (_texts(about, key, files[key]) for key in ("documents", "queries"))
-    query, document = about.column("query", "query"), about.column("document", "document")
-    grade = about.column("grade", "grade")
-    needed = [query, document, *([grade] if "grade" in about.keys else [])]
-    judgements = []
-    for row in about.rows(files["relevance"], needed):
-        for column, known, key in ((query, queries, "queries"), (document, documents, "documents")):
-            if row.label(column) not in known:
-                row.refuse(column, f"an identifier of {files[key].name}")
-        value = row.number(grade) if grade in row.values else 1.0
-        judgements.append((row.label(query), row.label(document), value))
-    itself = {name for name, text in queries.items() if documents.get(name) == text}
-    return judged(documents, queries, judgements, files["relevance"], itself)
-
-
-def _texts(about: Description, key: str, path: Path) -> dict[str, str]:
-    """Return the texts of a file by identifier, each after its title if there is one.
-
-    Documents have a title by default. What queries have in a column of that name, such as a topic,
-    counts only if the description names it for them. A text that begins with its title has it
-    already.
-    """
-    name, text = about.column("id", "id", key), about.column("text", "text", key)
-    named = about.keys.get("title")
-    titled = key == "documents" or (isinstance(named, dict) and key in named)
-    title = about.column("title", "title", key) if titled else text
-    needed = [name, text, *([title] if "title" in about.keys and key == "documents" else [])]
-    found: dict[str, str] = {}
-    for row in about.rows(path, needed):
-        if row.label(name) in found:
-            row.refuse(name, "an identifier of its own, which no row before it has")
-        before = words(str(row.values.get(title) or ""))
-        # A document may be blank, as some of published sets are: it is among those that are ranked.
-        blank = key == "documents" and not str(row.values.get(text) or "").strip()
-        whole = "" if blank else words(row.text(text))
-        if title in (name, text, None) or before == "." or whole.startswith(before):
-            before = ""
-        found[row.label(name)] = words(f"{before} {whole}")
-    return found
-
-
 _MAKERS: dict[str, Callable[[Description, Protocol], Task]] = {
     "classification": classification,
     **{kind: variant(kind) for kind in VARIANTS},
     "sts": similarity,
     "pair-classification": pair_classification,
-    "retrieval": _retrieval,
+    "bitext-mining": bitext_mining,
+    "retrieval": retrieval,
+    "reranking": reranking,
+    "summarisation": summarisation,
 }
 """What makes a task of a description, by type."""

@@ -30,7 +30,7 @@ def classification(about: Description, protocol: Protocol) -> ClassificationTask
     texts = about.columns("text", "text")
     if len(texts) > 2:
         raise about.wrong("text", "one column, or two for pairs")
-    files = about.parts("train", ("train", "dev", "test"))
+    files = about.parts(("train", "dev", "test"), alone="train")
     if "train" not in files or ("dev" in files and "test" not in files):
         raise BrokenData(
             f'{about.path}: got {", ".join(files) or "no file"}, expected "file" alone, or "train" '

@@ -5,15 +5,15 @@ similarity, the average precision, and the accuracy and the F1 at the best thres
 chosen on the same pairs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from declutr.evaluation.scores import Score
-from declutr.evaluation.task import Task, Vectors
+from declutr.evaluation.task import Vectors
 from declutr.evaluation.tasks.relatedness import cosines
+from declutr.evaluation.tasks.scored_parts import ScoredPart
 
 _ROUNDING = 1e-6  # of the length of an embedding of length 1 in float32
 
@@ -37,7 +37,7 @@ SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class JudgedPairs:
+class JudgedPairs(ScoredPart):
     """Pairs of texts `first[i]` and `second[i]`, and whether they belong together."""
 
     first: list[str]
@@ -45,42 +45,18 @@ class JudgedPairs:
     gold: np.ndarray
     """1 for pairs that belong together, else 0, `(n,)`."""
 
-
-class PairClassification(Task):
-    """A pair classification task with MTEB's scores.
-
-    # Parameters
-
-    name : see `Task`.
-    read : reads the pairs by ending of the names of their scores: `""` for the test pairs,
-        `" dev"` for development pairs, if there are any.
-    """
-
-    def __init__(self, name: str, read: Callable[[], Mapping[str, JudgedPairs]]) -> None:
-        super().__init__(name, group="pairs", main="max AP")
-        self._read = read
-
-    @cached_property
-    def _pairs(self) -> Mapping[str, JudgedPairs]:
-        return self._read()
-
     def sentences(self) -> list[str]:
-        return [text for p in self._pairs.values() for text in (*p.first, *p.second)]
+        return [*self.first, *self.second]
 
     def scores(self, vectors: Vectors) -> list[Score]:
-        found = []
-        for ending, pairs in self._pairs.items():
-            # Sums of differences in float32 would separate pairs that are equally similar.
-            u, v = (vectors(texts).astype(np.float64) for texts in (pairs.first, pairs.second))
-            scores = judged_scores(u, v, pairs.gold)
-            found += [replace(score, name=score.name + ending) for score in scores]
-        return found
+        # Sums of differences in float32 would separate pairs that are equally similar.
+        u, v = (vectors(texts).astype(np.float64) for texts in (self.first, self.second))
+        return judged_scores(u, v, self.gold)
 
     def notes(self) -> list[str]:
-        gold = self._pairs[""].gold
         return [
-            f"{len(gold):,} pairs, {int(gold.sum()):,} of which belong together; average precision "
-            f"of chance is {100 * gold.mean():.2f}."
+            f"{len(self.gold):,} pairs, {int(self.gold.sum()):,} of which belong together; average "
+            f"precision of chance is {100 * self.gold.mean():.2f}."
         ]
 
 

@@ -74,13 +74,35 @@ class TableRow:
 
     def number(self, column: Column) -> float:
         """Return a finite number."""
-        value = self.values[column]
-        try:
-            found = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            found = math.nan
+        found = _as_number(self.values[column])
         if not math.isfinite(found):
             self.refuse(column, "a number, such as 3.5")
+        return found
+
+    def texts(self, column: Column, candidates: bool = False) -> list[str]:
+        """Return a text, or those of a list, which are not blank.
+
+        # Parameters
+
+        column : the column.
+        candidates : whether they are candidates of a query: a list of them may be empty, and have
+            blank texts.
+        """
+        value = self.values[column]
+        listed = isinstance(value, list)
+        found = value if listed else [value]
+        any_list = candidates and listed
+        texts = [text for text in found if isinstance(text, str) and (any_list or text.strip())]
+        if len(texts) < len(found) or not (texts or any_list):
+            self.refuse(column, "a text or a list of texts")
+        return texts
+
+    def numbers(self, column: Column) -> list[float]:
+        """Return the finite numbers of a list, at least one."""
+        value = self.values[column]
+        found = [_as_number(each) for each in value] if isinstance(value, list) else []
+        if not found or not all(map(math.isfinite, found)):
+            self.refuse(column, "a list of numbers")
         return found
 
     def refuse(self, column: Column, expected: str) -> None:
@@ -90,6 +112,14 @@ class TableRow:
         raise BrokenData(
             f"{self.path}, line {self.line}, column {column!r}: got {got}, expected {expected}."
         )
+
+
+def _as_number(value: Any) -> float:
+    """Return a value as a number; not a number if it is none."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def read_table(path: Path, columns: Sequence[Column], layout: Layout) -> list[TableRow]:

@@ -23,6 +23,7 @@ from declutr.evaluation.text_files import read_text
 DESCRIPTION = "task.json"
 """The name of the file that makes a folder a task."""
 
+_TABLES = ("documents", "queries", "relevance", "id", "text", "title", "query", "document", "grade")
 _LABELLED = ("file", "train", "dev", "test", "text", "label")
 KEYS: dict[str, tuple[str, ...]] = {
     "classification": _LABELLED,
@@ -31,12 +32,17 @@ KEYS: dict[str, tuple[str, ...]] = {
     "clustering": (*_LABELLED, "draws", "sample"),
     "sts": ("file", "train", "dev", "test", "text", "score", "subset"),
     "pair-classification": ("file", "dev", "test", "text", "label", "positive"),
-    "retrieval": (
-        *("documents", "queries", "relevance", "id", "text", "title"),
-        *("query", "document", "grade"),
+    "bitext-mining": ("file", "dev", "test", "text", "subset"),
+    "retrieval": _TABLES,
+    "reranking": ("file", "dev", "test", "positive", "negative", *_TABLES),
+    "summarisation": (
+        *("file", "dev", "test"),
+        *("human_summaries", "machine_summaries", "relevance"),
     ),
 }
 """The keys of a description by type of the task, without those that all types have."""
+SPELLINGS = {"summarization": "summarisation"}
+"""Other spellings of types."""
 OF_EACH = ("type", "name", "delimiter", "header", "quoted", "encoding")
 """The keys that every description may have."""
 
@@ -59,6 +65,7 @@ class Description:
         given = self.keys.get("type")
         names = given if isinstance(given, list) else [given]
         found = [str(name).lower().replace("_", "-").replace(" ", "-") for name in names]
+        found = [SPELLINGS.get(name, name) for name in found]
         for name in found or [""]:
             if name not in KEYS:
                 raise self.wrong("type", f"one or a list of {', '.join(KEYS)}")
@@ -142,18 +149,31 @@ class Description:
             raise self.wrong(key, "the name of one file")
         return files[""]
 
-    def parts(self, alone: str, names: Sequence[str]) -> dict[str, Path]:
-        """Return the file of each part that is given.
+    def parts(self, names: Sequence[str], alone: str = "test") -> dict[str, Path]:
+        """Return the file of each part that is given; see `parts_of_subsets`."""
+        return {part: self.file(key) for part, key in self._keys_of_parts(names, alone).items()}
+
+    def parts_of_subsets(
+        self, names: Sequence[str], alone: str = "test"
+    ) -> dict[str, dict[str, Path]]:
+        """Return the files of each part that is given, by name of the subset.
 
         # Parameters
 
-        alone : the part that the key "file" stands for, beside which there is no other.
         names : the names of parts, which are keys.
+        alone : the part that the key "file" stands for, beside which there is no other. That it is
+            there is checked if it is "test".
         """
+        return {part: self.files(key) for part, key in self._keys_of_parts(names, alone).items()}
+
+    def _keys_of_parts(self, names: Sequence[str], alone: str) -> dict[str, str]:
         given = [key for key in ("file", *names) if key in self.keys]
         if "file" in given and len(given) > 1:
             raise self.wrong("file", f"either that or {', '.join(names)}, not both")
-        return {alone if key == "file" else key: self.file(key) for key in given}
+        found = {alone if key == "file" else key: key for key in given}
+        if alone == "test" and alone not in found:
+            raise self.wrong("test", 'the name of a file (or "file")')
+        return found
 
     def rows(self, path: Path, columns: Sequence[Column]) -> list[TableRow]:
         """Return the rows of a file, which have the columns; see `read_table`."""
