@@ -59,7 +59,7 @@ def _from_lists(about: Description, path: Path) -> CandidateLists:
         grades = [1.0] * len(right) + [0.0] * len(wrong)
         texts = [*map(words, row.texts(query))], [*map(words, [*right, *wrong])]
         found.append(Candidates(*texts, grades))
-    return contrasted(found, str(path))
+    return contrasted(found, str(path), f"texts in {positive!r} and in {negative!r}")
 
 
 def _from_tables(about: Description, files: dict[str, Path]) -> CandidateLists:
@@ -74,7 +74,7 @@ def _from_tables(about: Description, files: dict[str, Path]) -> CandidateLists:
         )
         for query, grades in candidates.items()
     )
-    return contrasted(found, str(files["relevance"]))
+    return contrasted(found, str(files["relevance"]), "grades above 0 and grades of 0")
 
 
 class _Tables(NamedTuple):

@@ -80,6 +80,11 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return raw.round(DIGITS) + 0.0  # turns -0.0 into 0.0
 
 
+def highest_cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the highest cosine of each of the rows `(n, d)` with any of the others, `(n,)`."""
+    return np.max([cosines(rows, np.broadcast_to(one, rows.shape)) for one in others], axis=0)
+
+
 class SubsetSimilarity(Task):
     """One of STS12-16: the correlation of cosines with gold scores, over several subsets.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Vectors
-from declutr.evaluation.tasks.relatedness import cosines
+from declutr.evaluation.tasks.relatedness import highest_cosines
 from declutr.evaluation.tasks.retrieval import average_precision, ndcg, reciprocal_rank
 from declutr.evaluation.tasks.scored_parts import ScoredPart
 
@@ -64,13 +64,12 @@ class CandidateLists(ScoredPart):
 
 def _ranked(one: Candidates, vectors: Vectors) -> np.ndarray:
     """Return the grades of the candidates in the order of their similarity, the highest first."""
-    known = vectors(one.texts)
-    each = [cosines(np.broadcast_to(row, known.shape), known) for row in vectors(one.query)]
+    similarities = highest_cosines(vectors(one.texts), vectors(one.query))
     grades = np.maximum(one.grades, 0.0)
-    return grades[np.lexsort((grades, -np.max(each, axis=0)))]
+    return grades[np.lexsort((grades, -similarities))]
 
 
-def contrasted(lists: Iterable[Candidates], where: str) -> CandidateLists:
+def contrasted(lists: Iterable[Candidates], where: str, how: str) -> CandidateLists:
     """Return queries with their candidates without those of which all are relevant, or none.
 
     So do MTEB and sentence-transformers.
@@ -78,7 +77,7 @@ def contrasted(lists: Iterable[Candidates], where: str) -> CandidateLists:
     # Parameters
 
     lists : the queries.
-    where : the file that they are from, for errors.
+    where, how : the file that they are from, and how it marks the relevant ones, for errors.
 
     # Raises
 
@@ -88,8 +87,8 @@ def contrasted(lists: Iterable[Candidates], where: str) -> CandidateLists:
     kept = [one for one in every if min(one.grades, default=0) <= 0 < max(one.grades, default=0)]
     if not kept:
         raise BrokenData(
-            f"{where}: none of {len(every)} queries has both a candidate that is relevant and one "
-            "that is not."
+            f"{where}: none of {len(every)} queries has both relevant candidates and others, "
+            f"expected {how}."
         )
     left = len(every) - len(kept)
     why = "queries left out, of whose candidates all or none are relevant"

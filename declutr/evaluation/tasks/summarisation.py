@@ -4,7 +4,6 @@ The scores are those of MTEB's SummEval (Muennighoff et al., 2023, section 3.2):
 has its highest cosine with a human one, and for each text these correlate with scores of relevance.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from declutr.evaluation.scores import Score, pearson, spearman
 from declutr.evaluation.task import BadEmbeddings, BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.relatedness import cosines
+from declutr.evaluation.tasks.relatedness import highest_cosines
 from declutr.evaluation.tasks.scored_parts import ScoredPart, ScoredParts
 from declutr.evaluation.tasks.task_description import Description
 from declutr.evaluation.text_files import words
@@ -32,25 +31,24 @@ class Summaries(ScoredPart):
         return [text for side in (self.human, self.machine) for texts in side for text in texts]
 
     def scores(self, vectors: Vectors) -> list[Score]:
-        each = list(self._correlated(vectors))
-        if not each:
-            raise BadEmbeddings(
-                "For no text do the cosines of its summaries differ, so that they correlate with "
-                "nothing."
-            )
-        return [
-            Score(f"cosine {name}", "mean", {"value": np.array([of(*pair) for pair in each])})
-            for name, of in (("Spearman", spearman), ("Pearson", pearson))
+        found = [
+            highest_cosines(vectors(machine), vectors(human))
+            for machine, human in zip(self.machine, self.human, strict=True)
         ]
-
-    def _correlated(self, vectors: Vectors) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the highest cosines of summaries and their relevance, without constant cosines."""
-        for human, machine, relevance in zip(self.human, self.machine, self.relevance, strict=True):
-            made = vectors(machine)
-            sides = [cosines(made, np.broadcast_to(row, made.shape)) for row in vectors(human)]
-            found = np.max(sides, axis=0)
-            if len(np.unique(found)) > 1:
-                yield found, relevance
+        # Constant cosines correlate with nothing. MTEB leaves these texts out, too.
+        kept = [number for number, highest in enumerate(found) if len(np.unique(highest)) > 1]
+        if not kept:
+            raise BadEmbeddings(
+                "The summaries of each text are all equally similar to those of people, so that "
+                "there is no correlation."
+            )
+        # Encoders are compared only if they have kept the same texts.
+        same = {"gold": np.array(kept)}
+        return [
+            Score(f"cosine {name}", "mean", {"value": np.array(values), **same})
+            for name, correlation in (("Spearman", spearman), ("Pearson", pearson))
+            for values in [[correlation(found[number], self.relevance[number]) for number in kept]]
+        ]
 
     def notes(self) -> list[str]:
         found = (

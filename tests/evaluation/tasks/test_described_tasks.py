@@ -298,6 +298,21 @@ def test_results_depend_on_data_and_settings_alone(tmp_path: Path) -> None:
             '"documents" is missing, expected the name of a file, or',
         ),
         ({"type": "retrieval", "file": None, "queries": "q"}, '"documents" is missing, expected'),
+        (
+            {"type": "reranking", "file": None},
+            '"file" is missing, expected the name of a file, or documents, queries, relevance',
+        ),
+        (
+            {"type": "reranking", "queries": "q.csv"},
+            'got "train.csv" as "file", expected either that or documents, queries, relevance, not',
+        ),
+        ({"type": "reranking", "file": None, "dev": "d"}, '"test" is missing, expected the name'),
+        ({"type": "reranking", "file": None, "queries": "q"}, '"documents" is missing, expected'),
+        ({"type": "reranking", "negativ": "n"}, 'unknown key "negativ". Is it "negative"?'),
+        ({"type": "bitext-mining", "text": "a"}, 'got "a" as "text", expected a list of two'),
+        ({"type": "bitext-mining", "score": "a"}, 'unknown key "score"'),
+        ({"type": "summarisation", "relevance": [1]}, 'got [1] as "relevance", expected the name'),
+        ({"type": "summarization", "file": {"a": "b"}}, '"file", expected the name of one file'),
     ],
 )
 def test_a_wrong_description_is_told_in_one_line(tmp_path: Path, keys, message: str) -> None:
@@ -367,6 +382,29 @@ def test_a_wrong_description_is_told_in_one_line(tmp_path: Path, keys, message: 
             ["a,1"],
             "all of 1 pairs belong",
         ),
+        (
+            {"type": "bitext-mining", "text": ["text", "label"]},
+            ["a,b"],
+            "data.csv: got one pair, expected two or more",
+        ),
+        (
+            {"type": "bitext-mining", "text": ["text", "text"], "subset": "label"},
+            ["a,x", "b,y", "c,y"],
+            "data.csv, subset 'x': got one pair, expected two or more",
+        ),
+        (
+            {"type": "reranking", "query": "text", "positive": "text", "negative": "label"},
+            ["a,b", "b,"],
+            "data.csv, line 3, column 'label': got nothing, expected a text or a list of texts",
+        ),
+        (
+            {
+                "type": "summarisation",
+                **{"human_summaries": "text", "machine_summaries": "text", "relevance": "label"},
+            },
+            ["a,1"],
+            "data.csv, line 2, column 'label': got '1', expected a list of numbers",
+        ),
     ],
 )
 def test_bad_data_are_told_before_anything_is_embedded(
@@ -383,6 +421,87 @@ def test_bad_data_are_told_before_anything_is_embedded(
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         tasks_of(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows", "message"),
+    [
+        (
+            {"type": "reranking"},
+            [{"query": "a", "positive": ["b"], "negative": []}, {"query": "c", "negative": ["d"]}],
+            "a.jsonl, line 2: expected the columns 'query', 'positive', 'negative', found 'query'",
+        ),
+        (
+            {"type": "reranking"},
+            [{"query": [], "positive": ["b"], "negative": ["c"]}],
+            "a.jsonl, line 1, column 'query': got [], expected a text or a list of texts",
+        ),
+        (
+            {"type": "reranking"},
+            [{"query": ["a", " "], "positive": ["b"], "negative": ["c"]}],
+            "line 1, column 'query': got ['a', ' '], expected a text or a list of texts",
+        ),
+        (
+            {"type": "reranking", "positive": "p"},
+            [{"query": "a", "p": ["b", 3], "negative": ["c"]}],
+            "line 1, column 'p': got ['b', 3], expected a text or a list of texts",
+        ),
+        (
+            {"type": "reranking"},
+            [{"query": "a", "positive": ["b"], "negative": None}],
+            "line 1, column 'negative': got nothing, expected a text or a list of texts",
+        ),
+        (
+            {"type": "reranking"},
+            [{"query": "a", "positive": ["b"], "negative": []}],
+            "a.jsonl: none of 1 queries has both relevant candidates and others, expected texts in "
+            "'positive' and in 'negative'.",
+        ),
+        (
+            {"type": "summarisation"},
+            [{"human_summaries": "a", "machine_summaries": ["b", "c"], "relevance": [1]}],
+            "line 1, column 'relevance': got [1], expected 2 numbers, one for each machine's",
+        ),
+        (
+            {"type": "summarisation"},
+            [{"human_summaries": ["a"], "machine_summaries": ["b"], "relevance": ["good"]}],
+            "line 1, column 'relevance': got ['good'], expected a list of numbers",
+        ),
+        (
+            {"type": "summarisation"},
+            [{"human_summaries": [""], "machine_summaries": ["b"], "relevance": [1]}],
+            "column 'human_summaries': got [''], expected a text or a list of texts",
+        ),
+        (
+            {"type": "summarisation"},
+            [{"human_summaries": ["a"], "machine_summaries": ["b", "c"], "relevance": [1, 1]}],
+            "a.jsonl, column 'relevance': the summaries of each of 1 texts are all equally relev",
+        ),
+    ],
+)
+def test_bad_lists_are_told_with_line_and_column(
+    tmp_path: Path, keys, rows: list[dict], message: str
+) -> None:
+    lines = {"a.jsonl": [json.dumps(row) for row in rows]}
+    folder = described(tmp_path / "x", lines, file="a.jsonl", **keys)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        tasks_of(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_without_grades_has_no_candidates_to_tell_from(tmp_path: Path) -> None:
+    files = {
+        "d.csv": ["id,text", "1,a", "2,b"],
+        "q.csv": ["id,text", "1,q"],
+        "r.csv": ["query,document", "1,1", "1,2"],
+    }
+    keys = {"documents": "d.csv", "queries": "q.csv", "relevance": "r.csv"}
+    folder = described(tmp_path / "x", files, type="reranking", **keys)
+    with pytest.raises(ValueError, match=r"r.csv: none of 1 .*, expected grades above 0 and grad"):
+        tasks_of(folder)
+    files["r.csv"] = ["query,document", "1,1", "1,3"]
+    with pytest.raises(ValueError, match=r"r.csv, line 3, column 'document': got '3', expected an"):
+        tasks_of(described(folder, files, type="reranking", **keys))
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
