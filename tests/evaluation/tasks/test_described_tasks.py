@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from declutr.evaluation.classifiers import relatedness_regressor
+from declutr.evaluation.report.comparison import GROUPS, WITHOUT_AVERAGE
 from declutr.evaluation.result_keys import data_digest
 from declutr.evaluation.suite import all_tasks, chosen
 from declutr.evaluation.task import PROTOTYPING, Task
 from declutr.evaluation.tasks.described_tasks import check_data
+from declutr.evaluation.tasks.task_description import KEYS
 from tests.evaluation.fakes import hashed
 from tests.evaluation.tasks.data_files import QUICK, values, write, write_sick
 
@@ -528,3 +530,11 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     (absent / "task.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"task.json: nested too deeply; expected an object of"):
         tasks_of(absent)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_every_type_has_its_place_in_reports(tmp_path: Path, kind: str) -> None:
+    tables = {key: f"{key}.csv" for key in ("documents", "queries", "relevance")}
+    files = tables if kind == "retrieval" else {"file": "a.jsonl"}
+    (task,) = chosen([], [str(described(tmp_path / "x", {}, type=kind, **files))], QUICK)
+    assert task.group in GROUPS and (task.group in WITHOUT_AVERAGE or kind == "sts")
