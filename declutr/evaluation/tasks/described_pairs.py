@@ -31,7 +31,7 @@ def similarity(about: Description, protocol: Protocol) -> Task:
     files = about.parts_of_subsets(("train", "dev", "test"))
     score = about.column("score", "score")
     read = partial(_scored, about, files, texts, score)
-    several = _has_subsets(about, files)
+    several = any(_has_subsets(about, of_one) for of_one in files.values())
     if "train" in files and (several or "dev" not in files):
         raise about.wrong("train", 'no such file: a regressor needs "dev" too, and has no subsets')
     if "train" in files and protocol.regressor:
@@ -142,8 +142,8 @@ FilesOfParts = Mapping[str, Mapping[str, Path]]
 """Files by part, then by subset; see `Description.parts_of_subsets`."""
 
 
-def _has_subsets(about: Description, files: FilesOfParts) -> bool:
-    return "subset" in about.keys or any(list(of_one) != [""] for of_one in files.values())
+def _has_subsets(about: Description, files: Mapping[str, Path]) -> bool:
+    return "subset" in about.keys or list(files) != [""]
 
 
 def _rows_by_subset(
@@ -189,7 +189,7 @@ def bitext_mining(about: Description, protocol: Protocol) -> Task:
     texts = _two_columns(about)
     files = about.parts_of_subsets(("test", "dev"))
     read = partial(_parallel, about, files, texts)
-    main = "mean F1" if _has_subsets(about, files) else "F1"
+    main = "mean F1" if _has_subsets(about, files["test"]) else "F1"
     return ScoredParts(about.name, "bitext-mining", main, read)
 
 

@@ -150,23 +150,20 @@ class Description:
         return files[""]
 
     def parts(self, names: Sequence[str], alone: str = "test") -> dict[str, Path]:
-        """Return the file of each part that is given; see `parts_of_subsets`."""
-        return {part: self.file(key) for part, key in self._keys_of_parts(names, alone).items()}
-
-    def parts_of_subsets(
-        self, names: Sequence[str], alone: str = "test"
-    ) -> dict[str, dict[str, Path]]:
-        """Return the files of each part that is given, by name of the subset.
+        """Return the file of each part that is given; the part `test` must be, if it is `alone`.
 
         # Parameters
 
         names : the names of parts, which are keys.
-        alone : the part that the key "file" stands for, beside which there is no other. That it is
-            there is checked if it is "test".
+        alone : the part that the key "file" stands for, beside which there is no other.
         """
-        return {part: self.files(key) for part, key in self._keys_of_parts(names, alone).items()}
+        return {part: self.file(key) for part, key in self._keys_of(names, alone).items()}
 
-    def _keys_of_parts(self, names: Sequence[str], alone: str) -> dict[str, str]:
+    def parts_of_subsets(self, names: Sequence[str]) -> dict[str, dict[str, Path]]:
+        """Return the files of each part that is given, `test` among them, by name of the subset."""
+        return {part: self.files(key) for part, key in self._keys_of(names, "test").items()}
+
+    def _keys_of(self, names: Sequence[str], alone: str) -> dict[str, str]:
         given = [key for key in ("file", *names) if key in self.keys]
         if "file" in given and len(given) > 1:
             raise self.wrong("file", f"either that or {', '.join(names)}, not both")

@@ -87,6 +87,11 @@ def test_several_languages_count_alike(tmp_path: Path) -> None:
         expected | {f"{name} dev": value for name, value in expected.items()}
     )
     assert found["one"].main == found["two"].main == "mean F1" and found["de"].main == "F1"
+    languages = {"de": "de.csv", "fr": "fr.csv"}
+    keys = {"type": "bitext-mining", "test": "de.csv", "dev": languages}
+    (alone,) = tasks_of(described(tmp_path / "alone", files, **keys)).values()
+    dev = {f"{name} dev": value for name, value in expected.items()}
+    assert alone.main == "F1" and values(alone, hashed) == pytest.approx(german | dev)
     assert found["two"].notes()[0] == "12 pairs in de, 28 pairs in fr."
 
 
