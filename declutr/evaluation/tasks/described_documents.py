@@ -20,6 +20,9 @@ from declutr.evaluation.tasks.task_description import Description
 from declutr.evaluation.text_files import words
 
 _TABLES = ("documents", "queries", "relevance")
+_OF_TABLES = ("id", "text", "title", "document", "grade")
+_OF_LISTS = ("positive", "negative")
+"""Keys of columns that reranking has in one layout only."""
 
 
 def retrieval(about: Description, protocol: Protocol) -> Task:
@@ -37,11 +40,14 @@ def reranking(about: Description, protocol: Protocol) -> Task:
     lists = [key for key in ("file", "dev", "test") if key in about.keys]
     if tables and lists:
         raise about.wrong(lists[0], f"either that or {', '.join(_TABLES)}, not both")
+    if not tables and not lists:
+        raise about.wrong("file", f"the name of a file, or {', '.join(_TABLES)}")
+    for key in _OF_LISTS if tables else _OF_TABLES:
+        if key in about.keys and len(about.types) == 1:
+            raise about.wrong(key, f"no such key beside {(tables or lists)[0]!r}")
     if tables:
         files = _files(about)
         return _reranked(about, lambda: {"test": _from_tables(about, files)})
-    if not lists:
-        raise about.wrong("file", f"the name of a file, or {', '.join(_TABLES)}")
     parts = about.parts(("test", "dev"))
     return _reranked(about, lambda: {part: _from_lists(about, parts[part]) for part in parts})
 
@@ -100,14 +106,16 @@ def _read(about: Description, files: dict[str, Path]) -> _Tables:
     query, document = about.column("query", "query"), about.column("document", "document")
     grade = about.column("grade", "grade")
     needed = [query, document, *([grade] if "grade" in about.keys else [])]
-    judgements = []
+    grades: dict[tuple[str, str], float] = {}
     for row in about.rows(files["relevance"], needed):
         for column, known, key in ((query, queries, "queries"), (document, documents, "documents")):
             if row.label(column) not in known:
                 row.refuse(column, f"an identifier of {files[key].name}")
         value = row.number(grade) if grade in row.values else 1.0
-        judgements.append((row.label(query), row.label(document), value))
-    return _Tables(documents, queries, judgements)
+        pair = row.label(query), row.label(document)
+        if grades.setdefault(pair, value) != value:
+            row.refuse(grade, f"{grades[pair]:g}, which a row before has for the same document")
+    return _Tables(documents, queries, [(*pair, value) for pair, value in grades.items()])
 
 
 def _texts(about: Description, key: str, path: Path) -> dict[str, str]:

@@ -310,6 +310,7 @@ def test_results_depend_on_data_and_settings_alone(tmp_path: Path) -> None:
         ),
         ({"type": "reranking", "file": None, "dev": "d"}, '"test" is missing, expected the name'),
         ({"type": "reranking", "file": None, "queries": "q"}, '"documents" is missing, expected'),
+        ({"type": "reranking", "grade": "g"}, 'got "g" as "grade", expected no such key beside'),
         ({"type": "reranking", "negativ": "n"}, 'unknown key "negativ". Is it "negative"?'),
         ({"type": "bitext-mining", "text": "a"}, 'got "a" as "text", expected a list of two'),
         ({"type": "bitext-mining", "score": "a"}, 'unknown key "score"'),
@@ -503,6 +504,9 @@ def test_a_table_without_grades_has_no_candidates_to_tell_from(tmp_path: Path) -
         tasks_of(folder)
     files["r.csv"] = ["query,document", "1,1", "1,3"]
     with pytest.raises(ValueError, match=r"r.csv, line 3, column 'document': got '3', expected an"):
+        tasks_of(described(folder, files, type="reranking", **keys))
+    files["r.csv"] = ["query,document,grade", "1,1,2", "1,2,0", "1,1,2", "1,1,0"]
+    with pytest.raises(ValueError, match=r"line 5, column 'grade': got '0', expected 2, which a"):
         tasks_of(described(folder, files, type="reranking", **keys))
 
 
