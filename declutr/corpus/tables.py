@@ -5,6 +5,7 @@ Each row knows its place, so that error messages can name the file and the line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,12 @@ from declutr.corpus.text_files import (
     telling_of_changes,
 )
 
+logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
+
 Column = str | int
+
+FieldRows = Iterator[tuple[str, list[str]]]
+"""The place and the fields of each row of a delimited file."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def is_delimited(file: Path) -> bool:
     return file_format(file) in ("text", *TABLES)
 
 
-def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[str, list[str]]]:
+def read_fields(file: Path, encoding_errors: str = "strict") -> FieldRows:
     """Yield the place and the fields of each row of a delimited file, headers included.
 
     Blank rows are skipped.
@@ -154,6 +160,28 @@ def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[s
             yield f"'{file}', line {number}", fields
 
 
+def is_quoted(field: str) -> bool:
+    """Return whether a field is quoted as in CSV, with quotes in it, which are doubled."""
+    inner = field[1:-1]
+    ends = field[:1] == field[-1:] == '"'
+    return ends and '""' in inner and '"' not in inner.replace('""', "")
+
+
+def telling_of_quotes(rows: FieldRows, file: Path) -> FieldRows:
+    """Yield the rows of a file, and warn once of a field between tabs that is quoted as in CSV."""
+    told = file_format(file) == "csv"
+    for place, fields in rows:
+        if not told and any(map(is_quoted, fields)):
+            told = True
+            logger.warning(
+                "%s: a field is in quotes and has doubled quotes in it, as pandas and spreadsheets "
+                "write them. Between tabs, quotes have no special meaning here, and stay in the "
+                "text. Write CSV or JSON lines, or without quoting (quoting=csv.QUOTE_NONE).",
+                place,
+            )
+        yield place, fields
+
+
 def unique_names(fields: list[str], place: str) -> list[str]:
     """Return the fields of a header at a place, which name the columns.
 
@@ -168,7 +196,7 @@ def unique_names(fields: list[str], place: str) -> list[str]:
 
 def _fields(file: Path, header: bool, encoding_errors: str) -> Iterator[Row]:
     names: list[str] = []
-    for place, fields in read_fields(file, encoding_errors):
+    for place, fields in telling_of_quotes(read_fields(file, encoding_errors), file):
         if header and not names:
             names = unique_names(fields, place)
         elif not header or len(fields) == len(names):

@@ -1,6 +1,8 @@
 """Tests of tables; the oracle is the rows as they were written."""
 
+import csv
 import gzip
+import io
 import json
 
 import pyarrow as pa
@@ -67,6 +69,21 @@ class TestFormats:
     def test_quotes_between_tabs_are_characters(self, write):
         (row,) = read_rows([write("a.tsv", '"a\t"b" c\n')], header=False)
         assert row.texts(0) == ['"a'] and row.text(1) == '"b" c'
+
+    def test_fields_between_tabs_that_are_quoted_as_in_csv_are_told(self, write, caplog):
+        written = io.StringIO()
+        rows = [["a", "b"], ["one", 'he said "no" twice, "no"'], ['"', "plain"]]
+        csv.writer(written, delimiter="\t", lineterminator="\n").writerows(rows)
+        first, _ = read_rows([write("a.tsv", written.getvalue())])
+        assert first.text("b") == '"he said ""no"" twice, ""no"""'
+        assert "a.tsv', line 2: a field is in quotes and has doubled quotes in it" in caplog.text
+        assert len(caplog.records) == 1
+
+    def test_other_quotes_between_tabs_are_not_told(self, write, caplog):
+        fields = ['"', '""', '"a"', '"a" and "b"', '""a""', '"a "" b', 'a ""b""', '"a"" b" c"']
+        rows = [row.text(0) for row in read_rows([write("a.tsv", "\n".join(["x", *fields]))])]
+        assert rows == fields and not caplog.records
+        assert list(read_rows([write("a.csv", 'x\n"a ""b"""\n')])) and not caplog.records
 
     def test_fields_of_csv_may_hold_lines(self, write):
         first, second = read_rows([write("a.csv", 'a,b\n"x\ny",z\nu,v\n')])

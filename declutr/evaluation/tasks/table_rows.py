@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from declutr.corpus import SourceError
-from declutr.corpus.tables import unique_names
+from declutr.corpus.tables import is_quoted, unique_names
 from declutr.corpus.text_files import file_format
 from declutr.evaluation.task import BrokenData, require_file
 from declutr.evaluation.text_files import read_text
 from declutr.system import raised_as
+
+logger = logging.getLogger(__name__)
 
 DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|"}
 """The delimiters that are tried, and their names in a description."""
@@ -240,6 +243,7 @@ def _fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line where each row begins, and the fields of the row."""
     csv.field_size_limit(_LONGEST_FIELD)
+    told = quoted is not None
     quoted = delimiter != "\t" if quoted is None else quoted
     lines = io.StringIO(text, newline="")
     if quoted:
@@ -249,6 +253,15 @@ def _fields(
     line = 1
     try:
         for fields in reader:
+            if not (told or quoted) and any(map(is_quoted, fields)):
+                told = True
+                logger.warning(
+                    "%s, line %d: a field is in quotes and has doubled quotes in it, as pandas and "
+                    "spreadsheets write them. Between tabs, quotes stay in the text, unless the "
+                    'description says "quoted": true ("quoted": false is without this warning).',
+                    path,
+                    line,
+                )
             if any(field.strip() for field in fields):
                 yield line, fields
             line = reader.line_num + 1

@@ -10,7 +10,14 @@ import numpy as np
 
 from declutr.corpus.documents import PathLike, SourceError
 from declutr.corpus.source_files import source_files
-from declutr.corpus.tables import Row, is_delimited, read_fields, read_rows, unique_names
+from declutr.corpus.tables import (
+    Row,
+    is_delimited,
+    read_fields,
+    read_rows,
+    telling_of_quotes,
+    unique_names,
+)
 from declutr.sampling.document_selection import all_rows, shuffled
 from declutr.system import raised_as
 from declutr.task_models.glue.layouts import Layout
@@ -126,7 +133,10 @@ def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Ro
     # the layout requires the header: in the files of tasks the numbers differ from file to file.
     names: list[str] = []
     width = 0
-    for place, fields in read_fields(file, encoding_errors):
+    rows = read_fields(file, encoding_errors)
+    if layout.header is not None:  # a user's own file; GLUE's QQP has such quotes in public codes
+        rows = telling_of_quotes(rows, file)
+    for place, fields in rows:
         if not width:
             width = len(fields)
             if layout.names_columns(fields):

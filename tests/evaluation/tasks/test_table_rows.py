@@ -55,6 +55,16 @@ def test_quotes_mean_nothing_between_tabs_and_columns_may_have_numbers(tmp_path)
     ]
 
 
+def test_fields_between_tabs_that_are_quoted_as_in_csv_are_told(tmp_path, caplog) -> None:
+    written = 'text\tlabel\nplain\tx\n"say ""no"""\ty\n"say ""no"""\ty\n'
+    for quoted, text in ((True, 'say "no"'), (False, '"say ""no"""')):
+        rows = table(tmp_path, "a.tsv", written, Layout(quoted=quoted))
+        assert rows[1].text("text") == text and not caplog.records
+    assert table(tmp_path, "a.tsv", written)[1].text("text") == '"say ""no"""'
+    (record,) = caplog.records
+    assert "a.tsv, line 3: a field is in quotes and has doubled quotes" in record.getMessage()
+
+
 def test_labels_of_every_type_are_texts(tmp_path) -> None:
     values = ['"a"', "1", "1.0", "true", '" b "']
     rows = table(tmp_path, "a.jsonl", "".join(f'{{"text": "t", "label": {v}}}\n' for v in values))

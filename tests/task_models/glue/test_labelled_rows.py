@@ -182,6 +182,16 @@ class TestOwnFiles:
         bare = write("bare.tsv", table.partition("\n")[2])
         assert read_labelled_rows([bare], own_layout((1,), 0, False, None), "it") == rows
 
+    def test_fields_that_are_quoted_as_in_csv_are_told(self, write, caplog):
+        quoted = '"she said ""yes"""'
+        read_labelled_rows(
+            [write("own.tsv", f"{quoted}\t1\n")], own_layout((0,), 1, False, None), ""
+        )
+        assert "own.tsv', line 1: a field is in quotes" in caplog.text
+        caplog.clear()
+        read_labelled_rows([write("sst.tsv", f"{quoted}\t1\n")], LAYOUTS["sst-2"], "")
+        assert "quotes" not in caplog.text  # public codes keep those of GLUE's files
+
     def test_pairs_with_scores_are_read(self, write):
         file = write("own.jsonl", '{"a": "ka", "b": "lo", "c": -1}\n')
         rows = read_labelled_rows([file], own_layout(("a", "b"), "c", True, None), "it")
