@@ -229,19 +229,15 @@ def _stored_parts(place: str, with_head: bool, at: dict[str, Any]) -> Any:
 
 
 def _pooling(place: str, pooler: Any) -> str:
-    from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
+    from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
 
-    from declutr.modules.token_pooling import TokenPooling
+    from declutr.modules.token_pooling import pooling_of
 
-    # A subclass is not accepted, because it may pool in any other way.
-    if type(pooler) is BagOfEmbeddingsEncoder and pooler._averaged:
-        return "mean"
-    if type(pooler) is ClsPooler:
-        return "cls"
-    if type(pooler) is TokenPooling and pooler.encoder is None:
-        return pooler.pooling
-    summed = " that sums" if isinstance(pooler, BagOfEmbeddingsEncoder) else ""
-    raise _refused(place, f"the pooler {type(pooler).__name__}{summed}")
+    found = pooling_of(pooler)
+    if found is None:
+        summed = " that sums" if isinstance(pooler, BagOfEmbeddingsEncoder) else ""
+        raise _refused(place, f"the pooler {type(pooler).__name__}{summed}")
+    return found
 
 
 def _inputs(encoder: Any, tokenizer: Any) -> list[str]:

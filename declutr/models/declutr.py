@@ -226,7 +226,10 @@ class DeCLUTR(RecordedModel):
             sentences that follow each other, all parameters are frozen, or a momentum encoder, a
             decoder or the views "levels" are combined with a sharded model.
         """
+        from declutr.models.left_modules import warn_of_left_modules  # needed in training only
+
         trainer_data.require_trained(self)
+        warn_of_left_modules(self._text_field_embedder, self._seq2vec_encoder)
         parts.warn_of_unused_settings(
             self._loss,
             self._masks,

@@ -1,10 +1,11 @@
 """The Seq2VecEncoder "token_pooling": any pooling of tokens, as they are or encoded in context."""
 
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import Seq2SeqEncoder, Seq2VecEncoder
+from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
 
 from declutr.transformer.pooling import LAYERS, TOKEN_POOLINGS, pooled
 
@@ -68,3 +69,17 @@ class TokenPooling(Seq2VecEncoder):
         vectors = tokens if self.encoder is None else self.encoder(tokens, mask)
         empty = ~mask.any(dim=1, keepdim=True)
         return pooled(vectors, mask, self.pooling).masked_fill(empty, 0.0)
+
+
+def pooling_of(pooler: Any) -> str | None:
+    """Return which of `TOKEN_POOLINGS` a pooler is, or `None`.
+
+    A subclass is none of them, because it may pool in any other way.
+    """
+    if type(pooler) is BagOfEmbeddingsEncoder and pooler._averaged:
+        return "mean"
+    if type(pooler) is ClsPooler and not pooler._cls_is_last_token:
+        return "cls"
+    if type(pooler) is TokenPooling and pooler.encoder is None:
+        return pooler.pooling
+    return None
