@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from declutr.archives import LENGTHS, SETTINGS
+from declutr.archives import SETTINGS
 from declutr.archives.model_files import ModelFiles, NotFollowed, listed_modules, read_prompts
 
 POOLING_FLAGS = {
@@ -34,6 +34,23 @@ _MODES = {
     "lasttoken": "last",
 }
 
+_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_SETTINGS = [f"sentence_{kind}_config.json" for kind in _KINDS]
+"""The files that may hold the settings of a transformer, in the order of sentence-transformers."""
+
+_FOLLOWED = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
+_OF_TEXTS = {"method": "forward", "method_output_name": "last_hidden_state"}
+_ARGUMENTS = [
+    f"{of}_{name}"
+    for of in ("model", "tokenizer", "processor", "config")
+    for name in ("args", "kwargs")
+]
+# Arguments that change embeddings by the rounding of a dtype at most.
+_HARMLESS = {
+    *("padding", "padding_side", "pad_to_multiple_of", "return_tensors", "return_attention_mask"),
+    *("dtype", "torch_dtype", "attn_implementation", "add_pooling_layer", "device_map"),
+    *("low_cpu_mem_usage", "use_safetensors", "use_cache", "use_fast", "trust_remote_code"),
+}
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
 
 
@@ -144,16 +161,45 @@ def transformer_folder(place: str, revision: str | None = None) -> str:
 
 def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> None:
     modules.transformer_folder = folder
-    name = f"{folder}/{LENGTHS}"
-    settings = files.settings(name)
-    length = settings.get("max_seq_length")
+    places = [f"{folder}/{name}".lstrip("/") for name in _SETTINGS]
+    name, settings = next(
+        ((place, found) for place in places if (found := files.settings(place))), (places[0], {})
+    )
+    given = _object(settings.get("processing_kwargs"))
+    calls = {**_object(given.get("common")), **_object(given.get("text"))}
+    _require_followed(settings, calls, files.place)
+    key = "max_length" if "max_length" in calls else "max_seq_length"
+    length = calls.get(key, settings.get(key))
     if length is not None and (not isinstance(length, int) or length < 1):
         raise NotFollowed(
-            f"'{files.place}': {name.lstrip('/')} has max_seq_length {length!r}; expected a "
-            "number of tokens."
+            f"'{files.place}': {name} has {key} {length!r}; expected a number of tokens."
         )
     modules.max_length = length
     modules.lower_case = bool(settings.get("do_lower_case"))
+
+
+def _require_followed(settings: dict[str, Any], calls: dict[str, Any], place: str) -> None:
+    """Raise `NotFollowed` for settings of a transformer that change embeddings in other ways.
+
+    # Parameters
+
+    settings : all of them.
+    calls : those of calls of the tokenizer for texts.
+    place : the model, for messages.
+    """
+    kinds = _object(settings.get("modality_config", {"text": _OF_TEXTS}))
+    followed = {key: settings.get(key, value) == value for key, value in _FOLLOWED.items()}
+    # With a chat template, each text becomes a message.
+    followed["modality_config"] = "message" not in kinds and kinds.get("text") == _OF_TEXTS
+    followed["processing_kwargs"] = calls.keys() <= {*_HARMLESS, "max_length", "truncation"}
+    followed |= {key: _object(settings.get(key)).keys() <= _HARMLESS for key in _ARGUMENTS}
+    for key, known in followed.items():
+        if not known:
+            raise _not_ours(place, f"{key} {settings[key]} among the settings of its transformer")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _pooling(config: dict[str, Any], place: str) -> str:
@@ -173,6 +219,9 @@ def _pooling(config: dict[str, Any], place: str) -> str:
 def _dense(files: ModelFiles, folder: str, place: str) -> Dense:
     config = files.settings(f"{folder}/config.json")
     weights = files.find(f"{folder}/model.safetensors")
+    names = (config.get("module_input_name"), config.get("module_output_name"))
+    if config.get("use_residual") or any(n not in (None, "sentence_embedding") for n in names):
+        raise _not_ours(place, f"a dense layer beside which its input goes on, in '{folder}'")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     # The folder may be untrusted, so it may name only the activations of a fixed list.
     if weights is None or activation not in _ACTIVATIONS:

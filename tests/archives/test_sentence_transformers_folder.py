@@ -225,6 +225,45 @@ def test_poolings_of_old_and_new_releases(folder: Path, config: dict, pooling: s
     assert np.abs(encoder(folder)(TEXTS) - expected).max() < 1e-6
 
 
+LENGTHS = "sentence_bert_config.json"
+TANH = {"activation_function": "torch.nn.modules.activation.Tanh"}
+OF_TEXTS = {"method": "forward", "method_output_name": "last_hidden_state"}
+NOT_FOLLOWED: list[tuple[str, Any]] = [
+    ("transformer_task", "fill-mask"),
+    ("module_output_name", "sentence_embedding"),
+    ("modality_config", {"text": OF_TEXTS | {"method": "get_text_features"}}),
+    ("modality_config", {"text": OF_TEXTS | {"method_output_name": "pooler_output"}}),
+    ("modality_config", {"text": OF_TEXTS, "message": OF_TEXTS | {"format": "flat"}}),
+    ("modality_config", {"image": OF_TEXTS}),
+    ("processing_kwargs", {"text": {"add_special_tokens": False}}),
+    ("processing_kwargs", {"common": {"truncation_side": "left"}}),
+    ("tokenizer_args", {"add_eos_token": True}),
+    ("processor_kwargs", {"model_max_length": 8}),
+    ("config_args", {"num_hidden_layers": 1}),
+    ("model_kwargs", {"num_hidden_layers": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        (LENGTHS, {"processing_kwargs": {"text": {"max_length": 8}, "chat_template": {"a": 1}}}),
+        (LENGTHS, {"processing_kwargs": {"common": {"max_length": 8}}, "max_seq_length": 20}),
+        (LENGTHS, {"max_seq_length": 8, "model_args": {"torch_dtype": "float32"}}),
+        (LENGTHS, {"max_seq_length": 8, "modality_config": {"text": OF_TEXTS}}),
+        ("sentence_roberta_config.json", {"max_seq_length": 8}),
+        ("sentence_xlnet_config.json", {"max_seq_length": 8}),
+    ],
+)
+def test_settings_of_new_and_old_releases(folder: Path, name: str, settings: Any) -> None:
+    write(folder / LENGTHS, {"max_seq_length": 8})
+    expected = encoder(folder)(TEXTS)
+    (folder / LENGTHS).unlink()
+    write(folder / name, settings)
+    assert encoder(folder).max_length == 8
+    assert np.abs(encoder(folder)(TEXTS) - expected).max() < 1e-6
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -237,6 +276,9 @@ def test_poolings_of_old_and_new_releases(folder: Path, config: dict, pooling: s
         ),
         ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
+        ("2_Dense/config.json", TANH | {"use_residual": True}, "a dense layer beside which"),
+        ("2_Dense/config.json", TANH | {"module_input_name": "token_embeddings"}, "a dense layer"),
+        *((LENGTHS, {key: value}, key) for key, value in NOT_FOLLOWED),
     ],
 )
 def test_unsupported_modules_are_named(folder: Path, name: str, content: Any, message: str) -> None:
