@@ -136,3 +136,26 @@ def read_prompts(files: ModelFiles) -> tuple[dict[str, str], str | None]:
             "there."
         )
     return {key: text or "" for key, text in prompts.items()}, default
+
+
+def read_truncation(files: ModelFiles, width: int) -> int | None:
+    """Return the number of leading dimensions that a sentence-transformers model keeps.
+
+    `None` if it keeps all, or says nothing.
+
+    # Parameters
+
+    files : the files of the model.
+    width : the number of dimensions of its embeddings.
+
+    # Raises
+
+    `NotFollowed` : if the settings are malformed.
+    """
+    kept = files.settings(SETTINGS).get("truncate_dim")
+    if kept is not None and (not isinstance(kept, int) or kept < 1):
+        raise NotFollowed(
+            f"'{files.place}': {SETTINGS} has truncate_dim {kept!r}; expected a number of "
+            "dimensions."
+        )
+    return kept if kept is not None and kept < width else None

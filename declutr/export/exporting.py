@@ -116,6 +116,8 @@ def export_model(
         export: StaticExport | TransformerExport
         table = static_table(place, opened, normalize=normalize, whiten=whiten)
         whitened = whiten and opened.whitening is not None
+        if truncate_dim is None and not whitened:
+            truncate_dim = opened.truncate_dim
         if table is not None:
             if _cuts(truncate_dim, table.dimension):
                 vectors = np.ascontiguousarray(table.vectors[:, :truncate_dim])

@@ -40,7 +40,7 @@ class Encoder:
     normalize : scale embeddings to length 1. By default, folders with a normalisation module do and
         archives do not.
     truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
-        trained for it.
+        trained for it. By default, as many as a folder of sentence-transformers says.
     pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
     whiten : apply the whitening or flow that is stored with the model; by default, if there is one.
     max_length : the largest number of tokens of a text, special tokens and prompt included; never

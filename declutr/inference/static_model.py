@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from declutr.archives.model_files import ModelFiles, NotFollowed, read_truncation
 from declutr.archives.static_folder import StaticFolderError, StaticTable, read_static
 from declutr.archives.word_ids import WordIds
 from declutr.inference import EncoderError
@@ -48,6 +49,8 @@ class StaticModel(TextModel):
             self._table = table = read_static(Path(place), convert=False)
         self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.dimension, self.normalizes = table.dimension, table.normalizes
+        with raised_as(EncoderError, NotFollowed):
+            self.truncate_dim = read_truncation(ModelFiles(place), table.dimension)
         self._ids = WordIds(table.loaded)
         self._content = model_fingerprint(place)
         self._tokens = 0  # that have been embedded

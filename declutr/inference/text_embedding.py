@@ -84,6 +84,8 @@ class TextEmbedding:
                 f"There is no whitening stored with '{place}'. Fit one with `declutr whiten`."
             )
         width = self._whitening.dimension if self._whitening else model.dimension
+        if truncate_dim is None and self._whitening is None:
+            truncate_dim = model.truncate_dim
         if truncate_dim is not None and not 1 <= truncate_dim <= width:
             raise EncoderError(f"truncate_dim must lie in 1 to {width}, got {truncate_dim}.")
         self._truncate_dim = truncate_dim

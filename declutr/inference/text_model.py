@@ -149,6 +149,9 @@ class TextModel(ABC):
     normalizes = False
     """Whether embeddings are scaled to length 1 by default, as by a normalisation module."""
 
+    truncate_dim: int | None = None
+    """The number of leading dimensions that are kept by default; `None` for all."""
+
     whitening: FittedMap | None = None
     """The whitening or flow that is stored with the model; `None` if there is none."""
 

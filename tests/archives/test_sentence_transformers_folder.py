@@ -106,6 +106,19 @@ def test_a_default_prompt_is_put_before_texts(folder: Path) -> None:
     assert np.abs(encoder(folder)(TEXTS) - without).max() < 1e-6
 
 
+@pytest.mark.parametrize(("kept", "width"), [(3, 3), (5, 5), (9, 5)])
+def test_as_many_dimensions_are_kept_as_the_folder_says(
+    folder: Path, kept: int, width: int
+) -> None:
+    whole = encoder(folder, normalize=False)(TEXTS)
+    write(folder / "config_sentence_transformers.json", {"truncate_dim": kept})
+    found = encoder(folder)
+    scaled = whole[:, :width] / np.linalg.norm(whole[:, :width], axis=1, keepdims=True)
+    assert found.dimension == width
+    assert np.abs(found(TEXTS) - scaled).max() < 1e-6
+    assert np.abs(encoder(folder, truncate_dim=5, normalize=False)(TEXTS) - whole).max() < 1e-6
+
+
 PROMPTS = {
     "prompts": {"query": "Sa no: ", "document": "ve ", "other": "mi", "none": ""},
     "default_prompt_name": "other",
@@ -306,6 +319,11 @@ BROKEN = {
         "sentence_bert_config.json",
         {"max_seq_length": "many"},
         r"sentence_bert_config\.json has max_seq_length 'many'; expected a number of tokens",
+    ),
+    "no dimension": (
+        "config_sentence_transformers.json",
+        {"truncate_dim": 0},
+        "truncate_dim 0; ex",
     ),
     "no pooling": ("1_Pooling/config.json", {"pooling_mode": {"a": 1}}, "which is not followed he"),
 }

@@ -77,6 +77,13 @@ def test_settings_of_embeddings_apply(folder: Path) -> None:
     assert np.allclose(chunked, naive(TEXTS), atol=1e-5)
 
 
+def test_as_many_dimensions_are_kept_as_the_folder_says(tmp_path: Path) -> None:
+    write_static(TABLE, tmp_path)
+    settings = tmp_path / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "truncate_dim": 3}))
+    assert np.allclose(Encoder(tmp_path)(TEXTS), naive(TEXTS)[:, :3], atol=1e-6)
+
+
 def test_sentence_transformers_gives_the_same_embeddings(folder: Path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
