@@ -253,9 +253,11 @@ class DeCLUTRDataLoader(DataLoader):
             yield batch.tensors() if isinstance(batch, PackedBatch) else batch  # type: ignore[misc]
 
     def iter_instances(self) -> Iterator[Instance]:
-        """Yield the instances of the first epoch, for building a vocabulary."""
+        """Yield an instance with the tokens of each row, for building a vocabulary."""
+        ours = isinstance(self.reader, RowReader)
+        make = self.reader.vocabulary_instance if ours else self.reader.instance
         for row in self.documents:
-            instance = self.reader.instance(self.data_path, int(row))
+            instance = make(self.data_path, int(row))
             self.reader.apply_token_indexers(instance)
             yield instance
 

@@ -177,6 +177,10 @@ class RowReader(DatasetReader):
             fields[name] = number_field(values[0].item())
         return Instance(fields)
 
+    def vocabulary_instance(self, path: Paths, row: int) -> Instance:
+        """Return an instance with the tokens of one row, of which a vocabulary is made."""
+        return Instance(self._views.all_tokens(path, row))
+
     def _whole_text(self, text: str) -> Instance:
         """Make an instance of one whole text; the first text that is cut is logged."""
         codec = self._whole_codec

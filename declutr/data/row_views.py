@@ -84,6 +84,10 @@ class RowViews:
         """Return the views of one row in an epoch as the fields of an instance."""
         raise NotImplementedError
 
+    def all_tokens(self, path: Paths, row: int) -> dict[str, Field]:
+        """Return fields with all tokens that the views of one row may have in any epoch."""
+        return self.fields(path, row, 0)
+
     def _pack(self, spans: Sequence[np.ndarray], shape: tuple[int, ...]) -> PackedSpans:
         assert isinstance(self.codec, WordPieceCodec)
         return self.codec.pack(spans, shape)
@@ -151,6 +155,12 @@ class SampledSpans(RowViews):
     def fields(self, path: Paths, row: int, epoch: int) -> dict[str, Field]:
         corpus = self.source.corpus(path)
         return self._fields(corpus[row], self.drawn(int(corpus.num_tokens[row]), epoch, row))
+
+    def all_tokens(self, path: Paths, row: int) -> dict[str, Field]:
+        corpus, most = self.source.corpus(path), self.sampler.max_span_len
+        length, most = int(corpus.num_tokens[row]), min(most, self.codec.limit or most)
+        parts = [(start, min(start + most, length)) for start in range(0, length, most)]
+        return {"anchors": self.codec.spans_field(corpus[row], parts)}
 
     def of_text(self, text: str, row: int | None, epoch: int | None) -> dict[str, Field]:
         """Return the fields of one text that is not a row of a corpus.

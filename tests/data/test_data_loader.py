@@ -12,6 +12,7 @@ import multiprocessing.process
 import pickle
 import random
 import weakref
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -575,6 +576,14 @@ class TestSettings:
         loader = make()
         assert len(list(loader.iter_instances())) == 24
         assert_same(list(loader), list(make()))  # They do not count as an epoch.
+
+    @pytest.mark.parametrize("max_length", [None, 5])
+    def test_a_vocabulary_has_all_words_of_the_documents(self, make, corpus_file, max_length):
+        reader = DeCLUTRDatasetReader(max_length=max_length, **SPANS)
+        counts = {"tokens": Counter()}
+        for instance in make(reader).iter_instances():
+            instance.count_vocab_items(counts)
+        assert counts["tokens"] == Counter(corpus_file.read_text().split())
 
     def test_batches_are_moved_to_the_device(self, make):
         loader = make(cuda_device="cpu")
