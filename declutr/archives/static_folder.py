@@ -61,10 +61,21 @@ class StaticTable:
     similarity: str = "cosine"
     scale: np.ndarray | None = None
 
-    @cached_property
+    @property
     def loaded(self) -> Any:
-        """The tokenizer itself, by `loaded_tokenizer`."""
-        return loaded_tokenizer(self.tokenizer)
+        """The tokenizer itself, without truncation, padding or special tokens."""
+        return self._parsed[0]
+
+    @property
+    def limit(self) -> int | None:
+        """The number of tokens at which the tokenizer cuts texts elsewhere, or `None`."""
+        return self._parsed[1]
+
+    @cached_property
+    def _parsed(self) -> tuple[Any, int | None]:
+        tokenizer = _parsed(self.tokenizer)
+        limit = (tokenizer.truncation or {}).get("max_length")
+        return _of_whole_texts(tokenizer), limit
 
     @property
     def dimension(self) -> int:
@@ -146,14 +157,21 @@ def loaded_tokenizer(text: str) -> Any:
 
     `StaticFolderError` : the text is no such file.
     """
+    return _of_whole_texts(_parsed(text))
+
+
+def _parsed(text: str) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_str(text)
+        return Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more special
         raise StaticFolderError(
             f"The tokenizer.json cannot be read: {error}. Copy it anew."
         ) from error
+
+
+def _of_whole_texts(tokenizer: Any) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,8 @@ from declutr.system import raised_as
 
 if TYPE_CHECKING:  # importing it takes longer than all else that this encoder does at start
     import torch
+
+logger = logging.getLogger(__name__)
 
 _FEW = 12  # texts of a call for which numpy takes less time than scipy
 _WORTH_IMPORTING = 1 << 18  # tokens for which numpy takes about as long as to import scipy.sparse
@@ -52,6 +55,13 @@ class StaticModel(TextModel):
         with raised_as(EncoderError, NotFollowed):
             self.truncate_dim = read_truncation(ModelFiles(place), table.dimension)
         self._ids = WordIds(table.loaded)
+        if table.limit is not None:
+            logger.warning(
+                "The tokenizer of '%s' cuts texts at %d tokens, as sentence-transformers and "
+                "model2vec do with it; here, whole texts are embedded. max_length=%d (--max-length)"
+                " cuts them as well.",
+                *(place, table.limit, table.limit),
+            )
         self._content = model_fingerprint(place)
         self._tokens = 0  # that have been embedded
 

@@ -11,6 +11,7 @@ import torch
 from allennlp.commands import main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
+from tokenizers import Tokenizer
 
 from declutr.archives.static_folder import loaded_tokenizer, read_static, write_static
 from declutr.archives.table_weights import DTYPES
@@ -82,6 +83,19 @@ def test_as_many_dimensions_are_kept_as_the_folder_says(tmp_path: Path) -> None:
     settings = tmp_path / "config_sentence_transformers.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "truncate_dim": 3}))
     assert np.allclose(Encoder(tmp_path)(TEXTS), naive(TEXTS)[:, :3], atol=1e-6)
+
+
+def test_a_tokenizer_that_cuts_texts_is_told(tmp_path: Path, caplog: Any) -> None:
+    write_static(TABLE, tmp_path)
+    assert Encoder(tmp_path) and not caplog.records
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.enable_truncation(5)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert np.allclose(Encoder(tmp_path)(TEXTS), naive(TEXTS), atol=1e-6)
+    assert "cuts texts at 5 tokens, as sentence-transformers and model2vec do" in caplog.text
+    package = pytest.importorskip("sentence_transformers")
+    theirs = package.SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS)
+    assert np.allclose(Encoder(tmp_path, max_length=5)(TEXTS), theirs, atol=1e-6)
 
 
 def test_sentence_transformers_gives_the_same_embeddings(folder: Path) -> None:
