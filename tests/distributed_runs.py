@@ -131,6 +131,15 @@ def named(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
     return run(f"{folder}/{kind} named", kind, (3, 3), 0, **changes)["steps"]
 
 
+def unfrozen(folder: str, kind: str) -> list[tuple[int, float, list[float]]]:
+    """The steps of two epochs, in the first of which the last layer is frozen."""
+    groups = [[["classify"], {}], [["layers"], {}]]
+    changes = {"num_epochs": 2, "optimizer": {"type": "sgd", "lr": 1, "parameter_groups": groups}}
+    schedule = {"type": "slanted_triangular", "gradual_unfreezing": True}
+    changes["learning_rate_scheduler"] = {"type": "combined", "schedulers": [[2, schedule]]}
+    return run(f"{folder}/{kind} unfrozen", kind, (3, 3), 0, **changes)["steps"]
+
+
 def all_in_one() -> list[list[int]]:
     """The batches of the one step of an epoch, where AllenNLP's trainer gets null for its size."""
     batches = [[*range(3 - process_rank())]]
@@ -203,6 +212,7 @@ def everything(folder: str, cases: list[tuple]) -> dict[str, Any]:
             "sharded": [sharded(folder, kind) for kind in kinds],
             "rates": {kind: by_numbers_of_batches(folder, kind) for kind in kinds},
             "named": {kind: named(folder, kind) for kind in kinds},
+            "unfrozen": {kind: unfrozen(folder, kind) for kind in kinds},
             "numbers": numbers_of_steps(),
             "all_in_one": all_in_one(),
             "accumulated": {kind: accumulated(folder, kind) for kind in kinds},

@@ -243,28 +243,42 @@ def own_names(module: ModuleType) -> None:
 
 
 def frozen_in_processes(module: ModuleType) -> None:
-    """Let several processes train a model of which `no_grad` or `parameter_groups` freeze a part.
+    """Let several processes train a model of which a part is frozen, or is for some epochs.
 
     DistributedDataParallel waits for the gradients of all that is trained when it gets the model,
-    and AllenNLP freezes after that: training ended at the second step, unless
-    `find_unused_parameters` was set. Can be removed when it freezes before.
+    and AllenNLP freezes by `no_grad` and `parameter_groups` after that: training ended at the
+    second step, unless `find_unused_parameters` was set. It is set for `gradual_unfreezing`, which
+    trains these layers later. Can be removed when AllenNLP freezes before, and sets it.
     """
 
     @replaces(module.GradientDescentTrainer)
     def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        bound = inspect.signature(original).bind(cls, *args, **kwargs)
+        given = bound.arguments
         if given.get("distributed"):
             patterns = [*(given.get("no_grad") or ())]
-            settings = getattr(given.get("optimizer"), "_params", None)
-            # Where the optimizer is its name alone, these are no Params.
-            groups = getattr(settings, "params", {}).get("parameter_groups") or []
+            # Where optimizer or schedule are their name alone, these are no Params.
+            groups = _settings_of(given.get("optimizer")).get("parameter_groups") or []
             for group in [one for one in groups if one[1].get("requires_grad") is False]:
                 patterns += group[0]
                 groups.remove(group)  # an optimizer leaves it out, too
             for name, parameter in given["model"].named_parameters():
                 if any(re.search(pattern, name) for pattern in patterns):
                     parameter.requires_grad_(False)
-        return original(cls, *args, **kwargs)
+            schedule = repr(_settings_of(given.get("learning_rate_scheduler")))
+            if "'gradual_unfreezing': True" in schedule:  # also inside "combined"
+                accelerator = given.get("ddp_accelerator") or module.TorchDdpAccelerator(
+                    cuda_device=given["cuda_device"]
+                )
+                if hasattr(accelerator, "_ddp_kwargs"):  # "fsdp" needs nothing
+                    accelerator._ddp_kwargs["find_unused_parameters"] = True
+                given["ddp_accelerator"] = accelerator
+        return original(*bound.args, **bound.kwargs)
+
+
+def _settings_of(lazy: Any) -> dict[str, Any]:
+    """Return the settings that something is built of later."""
+    return getattr(getattr(lazy, "_params", None), "params", {})
 
 
 def limited_in_search(module: ModuleType) -> None:

@@ -162,10 +162,10 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
         gradients.batches_of_processes,
         gradients.unscaled_norms,
         gradients.no_norms,
-        gradients.frozen_in_processes,
         gradients.whole_steps,
         gradients.frozen_names,
         schedules.steps_of_all,
+        gradients.frozen_in_processes,  # later: it reads the settings of schedules
         checkpoints.callback_states,
         evaluation.some_batches,
         resumption.best_weights,

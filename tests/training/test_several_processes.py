@@ -115,6 +115,17 @@ def test_names_of_parameters_are_those_of_the_model(
         assert weights[0] == weights[1] == weights[2]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_are_frozen_at_first_are_trained_later(
+    kind: str, results: list[dict[str, Any]]
+) -> None:
+    """DistributedDataParallel would wait for their gradients, and end with an error."""
+    first, second = (process["unfrozen"][kind] for process in results)
+    _, _, weights = zip(*first, strict=True)
+    assert first == second and len(weights) == 6
+    assert weights[0] == weights[1] == weights[2] and weights[2] != weights[3] != weights[4]
+
+
 def test_validation_data_that_do_not_reach_all_processes_are_refused(
     results: list[dict[str, Any]],
 ) -> None:
