@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -235,6 +236,26 @@ def _add_arguments(parser: Any) -> None:
         return found, [one for one in others if one.startswith("-")]
 
     parser.parse_known_args = parse_known_args
+
+
+def known_nodes(module: ModuleType) -> None:
+    """Refuse a `--node-rank` of a node that the configuration does not have.
+
+    Without `distributed.num_nodes`, each of several nodes trained alone, on all data, and nothing
+    said so. Can be removed when `train_model` compares the two.
+    """
+
+    @replaces(module)
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        rank = signature(original).bind(params, *args, **kwargs).arguments.get("node_rank") or 0
+        nodes = int((params.params.get("distributed") or {}).get("num_nodes") or 1)
+        if rank >= nodes:
+            raise module.ConfigurationError(
+                f"Got --node-rank {rank}, and distributed.num_nodes is {nodes}: this node would "
+                "have no part in the run. Set distributed.num_nodes to the number of nodes; ranks "
+                "count from 0."
+            )
+        return original(params, *args, **kwargs)
 
 
 def first_tables(module: ModuleType) -> None:

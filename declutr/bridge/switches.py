@@ -231,6 +231,7 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
     "allennlp.commands.train": (
         configurations.told_errors,
         configurations.spelt_names,
+        configurations.known_nodes,
         configurations.first_tables,
         configurations.alone_in_folder,
         untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after

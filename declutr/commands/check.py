@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from declutr.commands.errors import set_command
+from declutr.commands.errors import CommandError, set_command
+from declutr.system.nearest import did_you_mean
 
 if TYPE_CHECKING:  # they import AllenNLP, which `--help` need not wait for
     from declutr.runs.check.data import DataFigures
@@ -88,6 +89,14 @@ def run(args: argparse.Namespace) -> None:
     with own_first(), overrides_with(*given) as overrides:  # as in `declutr train`
         report = check_recipe(args.recipe, overrides, args.serialization_dir, with_data)
     if args.only:
+        paths = [one.path for one in report.settings] + [one.path for one in report.findings]
+        if not any(_below(path, args.only) for path in paths):
+            keys = [path.split(".") for path in paths]
+            known = {".".join(one[: depth + 1]) for one in keys for depth in range(len(one))}
+            raise CommandError(
+                f"There is no setting '{args.only}', nor one below it."
+                + did_you_mean(args.only, known)
+            )
         report = dataclasses.replace(
             report,
             settings=[one for one in report.settings if _below(one.path, args.only)],

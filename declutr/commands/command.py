@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from declutr.bridge.component_names import PREFIX
 from declutr.commands.errors import CommandError, set_command
@@ -108,10 +109,48 @@ def require_at_least_1(args: argparse.Namespace, *options: str) -> None:
             raise CommandError(f"Expected a {option} of at least 1, got {value}.")
 
 
-def add_text_key(parser: argparse.ArgumentParser) -> None:
+def add_text_key(parser: Any, about: str = "of JSON lines, CSV, TSV and parquet (text)") -> None:
     """Add the option `--text-key`, which names the field of the text in records and tables."""
-    about = "of JSON lines, CSV, TSV and parquet (text)"
-    parser.add_argument("--text-key", metavar="KEY", default="text", help=about)
+    parser.add_argument("--text-key", metavar="KEY", help=about)
+
+
+def text_key(args: argparse.Namespace, files: Sequence[Path | None]) -> str:
+    """Return the key of the text that `--text-key` names, or else `"text"`.
+
+    # Parameters
+
+    args : the parsed arguments.
+    files : the files that are read; `None` is standard input of a text a line.
+
+    # Raises
+
+    `CommandError` : the option is given, and all files are text, which has no keys.
+    """
+    from declutr.corpus.text_files import file_format
+
+    if args.text_key is None:
+        return "text"
+    if all(file is None or file_format(file) == "text" for file in files):
+        named = next((f"'{file}'" for file in files if file is not None), "standard input")
+        raise CommandError(
+            f"Got --text-key {args.text_key}, but {named} is text, each line of which is a text as "
+            "it stands. Leave it out, or name records as such: a file .jsonl or .csv, standard "
+            "input of `declutr embed` by --stdin-format jsonl."
+        )
+    return args.text_key
+
+
+def require_use(args: argparse.Namespace, why: str, *options: str) -> None:
+    """Raise `CommandError` if one of these options is given, which would have no effect.
+
+    # Parameters
+
+    why : what the options are without: it follows "Got --option", as in "without --random".
+    options : such as `"--seed"`, without a default of their own.
+    """
+    for option in options:
+        if getattr(args, option.strip("-").replace("-", "_")) is not None:
+            raise CommandError(f"Got {option} {why}, where it has no effect. Leave it out.")
 
 
 def require_apart(inputs: Sequence[str], files: Sequence[Path | None], output: Path) -> None:

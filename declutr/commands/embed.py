@@ -58,10 +58,10 @@ Read what was written, whatever its format, with memory for what you take:
         add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
 
         add = parser.add_argument_group("input").add_argument
-        about = "of the text in JSON, tables and parquet"
-        add("--text-key", default="text", metavar="KEY", help=about)
+        about = "of the text in JSON, tables and parquet (text)"
+        add("--text-key", metavar="KEY", help=about)
         about = "of the input - (default text: a text a line)"
-        add("--stdin-format", choices=("text", "jsonl"), default="text", help=about)
+        add("--stdin-format", choices=("text", "jsonl"), help=about)
         about = (
             "a record without a text, such as a broken line of JSON: stop there (default), or "
             "embed it as a blank text and count it"
@@ -113,6 +113,10 @@ Read what was written, whatever its format, with memory for what you take:
         with command.told_to_user(ImportError, SourceError):
             require(args.format)
             files = _files(args.inputs)
+            if None not in files:
+                command.require_use(args, "without the input -", "--stdin-format")
+            jsonl = Path("stdin.jsonl") if args.stdin_format == "jsonl" else None
+            key = command.text_key(args, [file or jsonl for file in files])
         command.require_apart(args.inputs, files, Path(args.output))
         left = f"Finished shards are in '{args.output}'; the same command goes on there."
         with (
@@ -126,7 +130,7 @@ Read what was written, whatever its format, with memory for what you take:
             _tell_of_prompts(encoder)
             summary = embed_rows(
                 encoder,
-                _rows(args, files),
+                _rows(args, files, key),
                 args.output,
                 dimension=encoder.dimension,
                 # The description has a fingerprint of the model's content, so a model that was
@@ -180,7 +184,7 @@ def _tell_of_prompts(encoder: Encoder) -> None:
         )
 
 
-def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | None]:
+def _rows(args: argparse.Namespace, files: list[Path | None], key: str) -> Iterator[str | None]:
     """Yield the texts of all inputs; `None` is a record without a text."""
     from declutr.corpus.documents import SourceError, read_documents, read_stream
 
@@ -189,11 +193,11 @@ def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | 
     on_bad_row = bad.append if args.bad_rows == "blank" else None
     for file in files:
         if file is not None:
-            rows = read_documents([file], args.text_key, "replace", on_bad_row)
+            rows = read_documents([file], key, "replace", on_bad_row)
         else:
             kind = "lines" if args.stdin_format == "jsonl" else "text"
             stream = sys.stdin.buffer
-            rows = read_stream(stream, "standard input", kind, args.text_key, on_bad_row)
+            rows = read_stream(stream, "standard input", kind, key, on_bad_row)
         for text in rows:
             if not bad:
                 yield text

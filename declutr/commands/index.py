@@ -76,6 +76,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
         ):
             backend = chosen_backend(args.backend)  # checked before the model is loaded
             files = _files(args)
+            key = command.text_key(args, files)
             command.require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))
             names = ("device", "batch_tokens", "trust", "prompt_name", "prompt")
@@ -84,7 +85,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
             with not_told():
                 summary = build_index(
                     encoder,
-                    _lines(files, args.text_key),
+                    _lines(files, key),
                     args.output,
                     options=options,
                     backend=backend,

@@ -49,12 +49,13 @@ negative: "negative"."""
         place.add_argument("--index", metavar="INDEX", help="an index that `declutr index` built")
         add("-n", "--num-negatives", metavar="N", type=int, default=1, help="of a pair (1)")
         add("--skip", metavar="K", type=int, default=0, help="pass over the K nearest (0)")
-        add("--pool", metavar="K", type=int, default=50, help="choose among the next K (50)")
+        about = "choose among the next K (50), with --random, --margin or --max-score"
+        add("--pool", metavar="K", type=int, help=about)
         about = "none whose score is above the positive's less this share of it, such as 0.05"
         add("--margin", metavar="SHARE", type=float, help=about)
         add("--max-score", metavar="X", type=float, help="none with a score above X")
         add("--random", action="store_true", help="draw from the pool, instead of the nearest")
-        add("--seed", type=int, default=0, help="of the draws (0)")
+        add("--seed", type=int, help="of the draws of --random (0)")
         add("--anchor", metavar="COLUMN", help="the first text (anchor; with --nli premise)")
         add("--positive", metavar="COLUMN", help="the second (positive; with --nli hypothesis)")
         add("--label", metavar="COLUMN", help="the label (label)")
@@ -63,7 +64,7 @@ negative: "negative"."""
         about = "a row with a lower label is no pair"
         kind.add_argument("--min-label", metavar="X", type=float, help=about)
         add("--no-header", action="store_true", help="columns of TSV and CSV are numbers, from 0")
-        command.add_text_key(parser)
+        command.add_text_key(parser, "of files of --corpus other than text (text)")
         add("--model", help="where the model of the index is, if it was moved")
         add("--device", help="of that model: cpu or cuda:0")
         add("--trust", action="store_true", help="that model is yours: it may name code to run")
@@ -86,7 +87,8 @@ negative: "negative"."""
         ):
             check_output(output, args.overwrite)
             names = ("num_negatives", "skip", "pool", "margin", "max_score", "random", "seed")
-            choice = Choice(**{name: getattr(args, name) for name in names})
+            given = {name: getattr(args, name) for name in names}
+            choice = Choice(**{name: one for name, one in given.items() if one is not None})
             pairs, others = _pairs(args, output)
             candidates = _candidates(args, pairs, others)
             with not_told():
@@ -102,6 +104,14 @@ def _check_options(args: argparse.Namespace) -> None:
             f"Got --{of_index[0]} without --index. BM25 has no model: give --index INDEX, or leave "
             "it out."
         )
+    if not args.random:
+        command.require_use(args, "without --random", "--seed")
+        if args.margin is None and args.max_score is None:
+            told = "without --random, --margin or --max-score"
+            command.require_use(args, told, "--pool")
+    if args.corpus is None:
+        told = "without --corpus (--anchor and --positive name columns)"
+        command.require_use(args, told, "--text-key")
     if args.label is not None and not args.nli and args.min_label is None:
         raise CommandError(
             f"The label is in column '{args.label}', but not which rows are pairs. Add --min-label "
@@ -180,7 +190,8 @@ def _candidates(args: argparse.Namespace, pairs: list[TextPair], others: list[st
     positives = [pair.positive for pair in pairs]
     if args.corpus is None:
         return BM25Candidates([*positives, *others])
-    return BM25Candidates(read_documents(source_files(args.corpus), args.text_key), positives)
+    files = source_files(args.corpus)
+    return BM25Candidates(read_documents(files, command.text_key(args, files)), positives)
 
 
 def _told(counts: MiningCounts, args: argparse.Namespace) -> Iterator[str]:

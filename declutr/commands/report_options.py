@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from declutr.commands.command import told_to_user
+from declutr.commands.errors import CommandError
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.report.averages import Definition
@@ -33,5 +34,7 @@ def wanted_of(args: argparse.Namespace, rank_by: Definition | None = None) -> Wa
     from declutr.evaluation.report.quoted import UnknownQuotation, quoted
     from declutr.evaluation.report.written_report import Wanted
 
+    if args.no_plots and "svg" in args.formats:
+        raise CommandError("Got --format svg with --no-plots; give one of them.")
     with told_to_user(UnknownQuotation):
         return Wanted(not args.no_plots, args.formats, quoted(args.quote), rank_by)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from declutr.commands.command import Command, require_at_least_1, told_to_user
+from declutr.commands.command import Command, require_at_least_1, require_use, told_to_user
 from declutr.commands.output import prints_unicode
 from declutr.inference import is_archive
 
@@ -62,6 +62,8 @@ Queries are embedded as the index says, after the model's prompt for queries if 
         from declutr.search import SearchIndex
 
         require_at_least_1(args, "-k", "--width")
+        if args.json:
+            require_use(args, "with --json, which prints whole lines", "--width")
         try:
             with told_to_user(ValueError, ImportError):
                 names = ("exact", "model", "device", "trust", "prompt_name", "prompt")

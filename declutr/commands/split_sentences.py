@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from declutr.commands.command import Command, add_text_key, told_to_user
+from declutr.commands.command import Command, add_text_key, text_key, told_to_user
 
 if TYPE_CHECKING:
     from declutr.corpus.sentence_splitting import SplitCounts
@@ -47,11 +47,12 @@ it is whole."""
         from declutr.corpus.source_files import source_files
 
         with told_to_user(ValueError, OSError):  # raised for the inputs, the options and the disk
+            files = source_files(args.documents)
             counts = split_files(
-                source_files(args.documents),
+                files,
                 Path(args.output),
                 SentenceSplitter(args.language, args.min_words),
-                text_key=args.text_key,
+                text_key=text_key(args, files),
                 encoding_errors=args.encoding_errors,
                 progress=not args.quiet,
                 overwrite=args.overwrite,

@@ -8,7 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
+from declutr.commands.command import (
+    Command,
+    add_text_key,
+    require_at_least_1,
+    require_use,
+    text_key,
+    told_to_user,
+)
 from declutr.commands.errors import CommandError
 from declutr.inference import is_archive
 
@@ -59,7 +66,7 @@ class StaticVectors(Command):
         add("--window", metavar="N", type=int, help="texts: largest distance of a pair (5)")
         add("--sif", metavar="A", type=float, help="texts: weights a/(a+p) (0.001); 0: none")
         add("--components", metavar="N", type=int, help="texts: directions to remove (0)")
-        add("--seed", type=int, default=0, help="of random numbers (0)")
+        add("--seed", type=int, help="texts, random: of random numbers (0)")
         add(
             "--dtype",
             choices=("float32", "float16", "int8"),
@@ -105,6 +112,10 @@ def _check(args: argparse.Namespace) -> None:
                 f"{option} is for the methods {' and '.join(_OF_TEXTS)}: {args.method} has its own "
                 "tokenizer. Leave it out."
             )
+    if not of_texts:
+        require_use(args, f"with --method {args.method}", "--seed", "--text-key")
+    if args.tokenizer is not None:
+        require_use(args, "with --tokenizer, which has its vocabulary", "--vocabulary")
     for option in ("--window", "--sif", "--components"):
         value = getattr(args, option.strip("-"))
         if value is not None and args.method != "texts":
@@ -159,7 +170,7 @@ def _of_texts(args: argparse.Namespace) -> StaticTable:
         window=args.window or 5,
         sif_a=(1e-3 if args.sif is None else args.sif) or None,
         components=args.components or 0,
-        seed=args.seed,
+        seed=args.seed or 0,
     )
 
 
@@ -170,7 +181,7 @@ def _random(args: argparse.Namespace) -> StaticTable:
     tokenizer = _tokenizer(args) or trained_word_pieces(
         lambda: _texts(args), args.vocabulary or 30_000
     )
-    return random_table(tokenizer, args.dimension or 256, args.seed)
+    return random_table(tokenizer, args.dimension or 256, args.seed or 0)
 
 
 def _of_words(args: argparse.Namespace) -> StaticTable:
@@ -243,7 +254,7 @@ def _texts(args: argparse.Namespace) -> Iterable[str]:
     from declutr.corpus.source_files import source_files
 
     files = source_files(args.source)
-    return (text for text in read_documents(files, args.text_key) if text.strip())
+    return (text for text in read_documents(files, text_key(args, files)) if text.strip())
 
 
 def _tokenizer(args: argparse.Namespace) -> str | None:

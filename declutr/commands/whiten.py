@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from declutr.archives import ARCHIVE, Kind, NoModel, kind_of
-from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
+from declutr.commands.command import (
+    Command,
+    add_text_key,
+    require_at_least_1,
+    text_key,
+    told_to_user,
+)
 from declutr.commands.errors import CommandError
 from declutr.inference import is_archive
 
@@ -86,6 +92,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
         places = _places(args)
         with told_to_user(ValueError, FileNotFoundError):
             files = source_files(args.texts)  # checked before the model is loaded, which takes long
+            key = text_key(args, files)
             weights = _weights(Path(args.model))  # those of now: they may be trained on meanwhile
             options = {"whiten": False, "normalize": False, "trust": args.trust}
             encoder = Encoder(args.model, device=args.device, **options)
@@ -95,7 +102,7 @@ A flow keeps all embeddings in memory while it is fitted (3 GB for a million of 
                     f"{args.dimension}. Expected at most {encoder.dimension}."
                 )
             with not_told():
-                whitening = _fitted(encoder, _texts(files, args), args).with_weights(weights)
+                whitening = _fitted(encoder, _texts(files, key, args), args).with_weights(weights)
             if places == [Path(args.model)]:
                 places += _run_of(places[0], weights)
             stored = [_stored(whitening, place) for place in places]
@@ -194,11 +201,11 @@ def _stored(whitening: FittedMap, place: Path) -> Path:
     return place
 
 
-def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:
+def _texts(files: list[Path], key: str, args: argparse.Namespace) -> Iterator[str]:
     """Return the rows that are not blank, or with `--max-texts` a fixed random sample in order."""
     from declutr.corpus.documents import read_documents
 
-    texts = (text for text in read_documents(files, args.text_key) if text.strip())
+    texts = (text for text in read_documents(files, key) if text.strip())
     return texts if args.max_texts is None else _sample(texts, args.max_texts)
 
 

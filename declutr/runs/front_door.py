@@ -119,7 +119,8 @@ def _what_next(folder: str, data: list[str]) -> str:
         key = TextFiles(config.get("dataset_reader") or {}).texts_read[0]
     except ValueError:  # columns without names, which no command takes
         return f"Trained: {folder}"
-    files += "" if key == "text" else f" --text-key {shlex.quote(key)}"
+    if key != "text" and not all(one.endswith(".txt") for one in data):  # which has no keys
+        files += f" --text-key {shlex.quote(key)}"
     return f"""Trained: {folder}. For example:
   declutr index {shlex.quote(folder)} {files} -o index
   declutr search index "..."

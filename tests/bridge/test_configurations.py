@@ -150,6 +150,26 @@ def test_the_folder_of_another_run_is_kept(
     assert Path("out", "config.json").exists()
 
 
+@pytest.mark.parametrize("distributed", [None, {"cuda_devices": [-1, -1]}, {"num_nodes": 2}])
+def test_a_node_that_the_configuration_does_not_have_is_refused(
+    bare: Any, monkeypatch: pytest.MonkeyPatch, distributed: dict[str, Any] | None
+) -> None:
+    """It would train alone, on all data."""
+    module, began = bare("allennlp.commands.train"), []
+
+    def train_model(params: Any, folder: str, node_rank: int = 0) -> None:
+        began.append(node_rank)
+
+    monkeypatch.setattr(module, "train_model", train_model)
+    configurations.known_nodes(module)
+    nodes = (distributed or {}).get("num_nodes", 1)
+    for rank in range(nodes):
+        module.train_model(Params({"distributed": distributed}), "run", node_rank=rank)
+    with pytest.raises(ConfigurationError, match=rf"Got --node-rank {nodes}, and .* is {nodes}: "):
+        module.train_model(Params({"distributed": distributed}), "run", node_rank=nodes)
+    assert began == [*range(nodes)]
+
+
 def test_one_process_at_a_time_trains_in_a_folder(
     bare: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:

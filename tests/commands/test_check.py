@@ -1,6 +1,7 @@
 """`declutr check`: what it prints, and its exit status."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from declutr.commands import check
-from declutr.commands.errors import TRACEBACK
+from declutr.commands.errors import TRACEBACK, CommandError
 from tests.conftest import run_config
 
 
@@ -63,6 +64,12 @@ def test_a_part_alone(config: str, capsys: pytest.CaptureFixture) -> None:
     status, out = run(capsys, config, "--only", "model.loss")
     assert status == 0
     assert "temperature" in out and "num_epochs" not in out and "Training data" not in out
+
+
+def test_a_part_that_is_not_there(config: str, capsys: pytest.CaptureFixture) -> None:
+    told = "no setting 'model.los', nor one below it. Did you mean 'model.loss'?"
+    with pytest.raises(CommandError, match=re.escape(told)):
+        run(capsys, config, "--only", "model.los")
 
 
 def test_everything_as_json(config: str, capsys: pytest.CaptureFixture) -> None:

@@ -10,8 +10,9 @@ import pytest
 from allennlp.commands import main
 
 import declutr.plugin  # noqa: F401
-from declutr.commands.errors import TRACEBACK
+from declutr.commands.errors import TRACEBACK, CommandError
 from declutr.commands.leaderboard import Leaderboard
+from declutr.commands.report_options import wanted_of
 from declutr.commands.search import Search
 from declutr.commands.static_vectors import StaticVectors
 
@@ -63,6 +64,41 @@ def test_every_command_ends_with_a_message(
     assert line.startswith(f"declutr {words.split()[0]}: ") and told in line
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
     assert not (tmp_path / "out").exists() and (tmp_path / "taken" / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("embed m lines.txt -o out --text-key body", "Got --text-key body, but 'lines.txt' is t"),
+        ("embed m - -o out --text-key body", "Got --text-key body, but standard input is text"),
+        ("embed m lines.txt -o out --stdin-format jsonl", "--stdin-format without the input -"),
+        ("index m lines.txt -o out --text-key body", "Got --text-key body, but 'lines.txt' is t"),
+        ("split-sentences lines.txt -o out --text-key body", "Got --text-key body, but 'lines.tx"),
+        ("whiten m lines.txt -o out --text-key body", "Got --text-key body, but 'lines.txt' is t"),
+        ("search i query --json --width 9", "Got --width with --json, which prints whole lines"),
+        ("mine-negatives p.tsv -o o.tsv --seed 0", "Got --seed without --random, where it has no"),
+        ("mine-negatives p.tsv -o o.tsv --pool 9", "Got --pool without --random, --margin or --m"),
+        ("mine-negatives p.tsv -o o.tsv --text-key t", "Got --text-key without --corpus (--ancho"),
+        ("static-vectors lines.txt -o out --method words --seed 0", "Got --seed with --method wo"),
+        ("static-vectors m -o out --method distil --text-key t", "Got --text-key with --method d"),
+        ("static-vectors lines.txt -o o --tokenizer t --vocabulary 9", "Got --vocabulary with --"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    monkeypatch, capsys, tmp_path: Path, words: str, told: str
+) -> None:
+    (tmp_path / "lines.txt").write_text("ka lo\nmi\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["declutr", *words.split()])
+    with pytest.raises(SystemExit) as caught:
+        main(prog="declutr")
+    assert caught.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_pictures_in_a_format_are_no_report_without_pictures() -> None:
+    args = argparse.Namespace(no_plots=True, formats=["csv", "svg"], quote=())
+    with pytest.raises(CommandError, match="Got --format svg with --no-plots; give one"):
+        wanted_of(args)
 
 
 @pytest.mark.parametrize("home", ["~", "~/of"])
