@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.allennlp_suites import __main__ as command
-from tests.allennlp_suites import report
+from tests.allennlp_suites import report, suite_recorder
 from tests.allennlp_suites.expectations import (
     Comparison,
     Expectation,
@@ -55,6 +56,21 @@ def test_a_pattern_of_no_test_is_stale_where_its_room_ran() -> None:
     network = expecting("a_test.py::test_two[x]", "gone_test.py::*")
     found = compared(network, Expectation("hub", "", ["allennlp/tests/nn/*"]))
     assert found.stale == [(f"{DATA}gone_test.py::*", network)] and not found.as_expected
+
+
+def test_a_pattern_of_a_test_that_was_left_out_is_not_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--pytest "-k 'not accumulation'"` is no reason to take it from the list."""
+    monkeypatch.setenv("SUITE_RESULTS", str(tmp_path / "lines"))
+    suite_recorder.pytest_deselected([SimpleNamespace(nodeid="tests/data/b_test.py::test_sum[2]")])
+    left_out = Result(**json.loads((tmp_path / "lines").read_text()))
+    left_out.test = f"allennlp/{left_out.test}"
+    network = expecting("a_test.py::test_two[x]", "b_test.py::test_sum[*]", "c_test.py::test_sum")
+    rooms = ["allennlp/data"]
+    found = compare([*RESULTS, left_out], [network], transformers=5, rooms=rooms)
+    assert [pattern for pattern, _ in found.stale] == [f"{DATA}c_test.py::test_sum"]
+    assert not found.unexpected and not found.passing
 
 
 def test_expectations_are_of_a_release_or_of_a_missing_package() -> None:

@@ -241,6 +241,8 @@ class DeCLUTR(RecordedModel):
             embed_with_first=self._encoders.embed_with_first,
         )
         self.require_data(trainer.data_loader)
+        if self.contrastive:
+            trainer_data.warn_of_missing_negatives(self._loss, trainer.data_loader)
         trainer_data.require_clusters(self._loss, trainer)
         trainer_data.require_validation_data(trainer)
         objective = self._loss if self.contrastive else None

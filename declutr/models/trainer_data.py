@@ -139,16 +139,11 @@ def require_validation_loss(trainer: Any, loss: Objective | None, alone: bool) -
     alone : whether there is no masked language modelling.
     """
     loader: Any = getattr(trainer, "_validation_data_loader", None)
-    reader = getattr(loader, "reader", None)
     tracked = {name for _, name in trainer._metric_tracker.tracked_metrics}
-    if reader is None or "loss" not in tracked:
+    documents = _documents(loader)
+    if not len(documents) or "loss" not in tracked:
         return
-    path, documents = loader.data_path, getattr(loader, "documents", None)
-    if documents is None:  # the loader is one of AllenNLP's
-        documents = reader.documents(path) if hasattr(reader, "documents") else []
-    if not len(documents):
-        return
-    instance = reader.instance(path, int(documents[0]))
+    path, instance = loader.data_path, loader.reader.instance(loader.data_path, int(documents[0]))
     if "positives" not in instance.fields:
         message = (
             "There is no validation loss where the dataset reader brings no positives: the model "
@@ -171,6 +166,29 @@ def require_validation_loss(trainer: Any, loss: Objective | None, alone: bool) -
             f"{loss.min_pairs} for a validation loss: raise validation_data_loader.batch_size, or "
             "give more validation data.",
         )
+
+
+def warn_of_missing_negatives(loss: Objective | None, loader: Any) -> None:
+    """Warn of a setting for hard negatives if the data have none."""
+    if loss is None or not any(getattr(one, "own_negative_logit", 0) for one in loss.modules()):
+        return
+    documents = _documents(loader)
+    if not len(documents):
+        return
+    if "negatives" not in loader.reader.instance(loader.data_path, int(documents[0])).fields:
+        logger.warning(
+            "The objective's own_negative_logit changes nothing, as the data have no hard "
+            'negatives. Remove the key, or set the "negative" of the dataset reader.'
+        )
+
+
+def _documents(loader: Any) -> Any:
+    """Return the rows that a loader reads, if its reader is of this package; else nothing."""
+    reader: Any = getattr(loader, "reader", None)
+    if not hasattr(reader, "documents") or not hasattr(reader, "instance"):
+        return []
+    documents = getattr(loader, "documents", None)  # a loader of AllenNLP's has none
+    return reader.documents(loader.data_path) if documents is None else documents
 
 
 def _refuse(trainer: Any, message: str) -> None:

@@ -22,7 +22,7 @@ SELECTED = "not pretrained_model_test and not pretrained_config_test"
 
 @dataclass
 class Result:
-    """What a test came to: its id, "passed", "failed" or "skipped", and what it said."""
+    """What a test came to: its id, "passed", "failed", "skipped" or "deselected", what it said."""
 
     test: str
     outcome: str

@@ -1,9 +1,9 @@
 """A plugin of pytest that appends the outcome of each test to the file `$SUITE_RESULTS`.
 
 It stands in a process that runs the tests of another repository, so it imports nothing of ours.
-A line is a JSON object: `test`, `outcome` (passed, failed or skipped), `seconds`, `error`. Parts
-of the package `$SUITE_PACKAGE` are imported first, as they are where a whole suite is collected:
-tests of one part name models of another.
+A line is a JSON object: `test`, `outcome` (passed, failed, skipped or deselected), `seconds`,
+`error`. Parts of the package `$SUITE_PACKAGE` are imported first, as they are where a whole suite
+is collected: tests of one part name models of another.
 """
 
 import importlib
@@ -26,6 +26,12 @@ def pytest_configure() -> None:
 def pytest_collectreport(report: Any) -> None:
     if report.failed:
         _append({"test": report.nodeid, "outcome": "failed", "seconds": 0, "error": _error(report)})
+
+
+def pytest_deselected(items: Any) -> None:
+    """Note tests that `-k` and `-m` leave out, which are there all the same."""
+    for item in items:
+        _append({"test": item.nodeid, "outcome": "deselected", "seconds": 0, "error": ""})
 
 
 def pytest_runtest_logreport(report: Any) -> None:

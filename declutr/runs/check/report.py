@@ -25,6 +25,7 @@ from declutr.runs.check.configuration import (
 )
 from declutr.runs.check.data import DataFigures, DataRead, read_data
 from declutr.runs.check.findings import Finding, Setting
+from declutr.runs.check.idle_settings import idle_settings
 from declutr.runs.check.memory import (
     Device,
     MemoryFigures,
@@ -130,6 +131,8 @@ def check_recipe(
         wanted = 'after the recipe, or by -o \'{"train_data_path": "..."}\''
         told = f"There is no training data. Name it {wanted}."
         report.findings.append(Finding("train_data_path", told))
+    if trained:
+        report.warnings += idle_settings(walk.settings, bool(config.get("validation_data_path")))
     report.findings += _of_schedule(config)
     try:
         report.device = device_of_run(config)

@@ -10,6 +10,7 @@ import pytest
 from allennlp.common import Params
 
 from declutr.recipes import recipe_names, recipe_path
+from declutr.runs.check.idle_settings import idle_settings
 from declutr.runs.check.lengths import lengths_of
 from declutr.runs.check.report import Report, check_recipe
 from declutr.runs.check.settings import walk_through
@@ -41,7 +42,8 @@ def checked(name: str, data: RecipeData, folder: Path, **changes: Any) -> Report
 def test_nothing_is_wrong_with_the_recipes() -> None:
     for name in recipe_names():
         config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
-        assert walk_through(config).findings == [], name
+        walk = walk_through(config)
+        assert walk.findings == [] and list(idle_settings(walk.settings, True)) == [], name
 
 
 @pytest.mark.parametrize("name", ["nce", "transformer_cls"])
@@ -196,6 +198,11 @@ def test_what_changes_nothing_is_a_warning(data: RecipeData, tmp_path: Path) -> 
     assert "mlm_weight changes nothing, as no tokens are masked" in told
     assert "embed_with_first changes nothing, as two_encoders is false" in told
     assert "'wieghts' in the trainer's no_grad matches no parameter" in told
+    report = checked("info_nce", data, tmp_path, **{"model.loss.own_negative_logit": 1.0})
+    told = " ".join(report.warnings)
+    assert report.findings == [] and "own_negative_logit changes nothing, as the data ha" in told
+    report = checked("simcse", data, tmp_path, **{"trainer.patience": 2})
+    assert "patience changes nothing" in " ".join(report.warnings)
 
 
 def test_models_that_ask_the_trainer_take_a_step(data: RecipeData, tmp_path: Path) -> None:
