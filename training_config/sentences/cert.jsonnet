@@ -6,8 +6,9 @@
 // The queue and the width of keys are those of `moco` here; CERT's public code has 128 numbers a key, a
 // queue of as many keys as it has texts, and the pooler of BERT-large before the projector.
 // Optimizer: CERT's public code, MOCO.py, and so are batch, length, rate and epochs; it clips no
-// gradients. The rate follows a cosine over all epochs: change their number here (num_epochs::), or
-// with -o the scheduler's t_initial as well.
+// gradients. It counts epochs from 1, so that its cosine is an epoch ahead and its last epoch has a rate
+// of 0, which trains nothing; here the first one has the whole rate, as in MoCo's code. The cosine goes
+// over all epochs: change their number here (num_epochs::), or with -o the scheduler's t_initial as well.
 (import "moco.jsonnet") {
     batch_size:: 32,
     max_length:: 64,
