@@ -193,8 +193,10 @@ def steps_of_all(module: ModuleType) -> None:
 
     Each process gave its schedule the number of its own batches. Where these differ, so did the
     rates of schedules by step, and the weights of the processes went apart. An epoch has as many
-    steps as the process with the fewest batches. Can be removed when `from_partial_objects` asks
-    all processes.
+    steps as the process with the fewest batches. An optimizer without a learning rate, such as
+    "huggingface_adafactor" with its defaults, is refused: it ended in a `TypeError`, of some
+    schedules after an epoch. Can be removed when `from_partial_objects` asks all processes, and
+    whether there is a rate.
     """
 
     @replaces(module.GradientDescentTrainer)
@@ -203,7 +205,13 @@ def steps_of_all(module: ModuleType) -> None:
         lazy: Any = given.arguments.get("learning_rate_scheduler")
 
         def construct(num_steps_per_epoch: int | None = None, **settings: Any) -> Any:
-            steps = num_steps_per_epoch
+            steps, optimizer = num_steps_per_epoch, settings["optimizer"]
+            if any(group.get("lr", 0) is None for group in optimizer.param_groups):
+                raise module.ConfigurationError(
+                    f"{type(optimizer).__name__} computes its learning rates by itself (its lr is "
+                    "null), so that a learning_rate_scheduler has none to change. Remove it, or "
+                    "set the optimizer's lr (of huggingface_adafactor with relative_step false)."
+                )
             if steps is not None:
                 steps = min(importlib.import_module(DISTRIBUTED).of_all_processes(steps))
             return lazy.construct(num_steps_per_epoch=steps, **settings)

@@ -216,9 +216,14 @@ def _add_memory(
         report.findings.append(Finding("train_data_path", str(error)))
         return model
     optimizer = None
+    trained = [one for one in model.parameters() if one.requires_grad]
     try:
         optimizer = optimizer_of(config, model)
+        for one in trained:  # or else patterns that froze any match nothing in the trainer
+            one.requires_grad_(True)
         _add_trainer(report, config, model, loaders)  # first: models may ask it for what they need
+        if config["trainer"].get("no_grad"):  # which the trainer has frozen
+            optimizer = optimizer_of(config, model)
         report.memory = memory_figures(config, model, optimizer, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
         told = _short(error)

@@ -175,6 +175,7 @@ READ_ANEW = {"batch_size": BATCH, "max_instances_in_memory": 8}
         ("simcse", {"trainer.no_grad": [".*"]}, "optimizer got an empty parameter list"),
         ("simcse", {"data_loader": READ_ANEW}, "needs to know the number of steps"),
         ("simcse", {"validation_data_path": "train"}, "There is no validation loss"),
+        ("simcse", {"trainer.optimizer": "huggingface_adafactor"}, "computes its learning rates"),
         ("deep_cluster", {"trainer.callbacks": []}, "DeepCluster needs clusters of all texts"),
     ],
 )
@@ -203,6 +204,20 @@ def test_what_changes_nothing_is_a_warning(data: RecipeData, tmp_path: Path) -> 
     assert report.findings == [] and "own_negative_logit changes nothing, as the data ha" in told
     report = checked("simcse", data, tmp_path, **{"trainer.patience": 2})
     assert "patience changes nothing" in " ".join(report.warnings)
+
+
+def test_what_is_frozen_takes_no_memory_of_an_optimizer(data: RecipeData, tmp_path: Path) -> None:
+    """By `no_grad` or by `parameter_groups`, of which no pattern is told to match nothing."""
+    frozen = ["word_embeddings", "layer"]
+    whole = checked("simcse", data, tmp_path).memory
+    groups = {"trainer.optimizer.parameter_groups": [[frozen, {"requires_grad": False}]]}
+    found = [checked("simcse", data, tmp_path, **{"trainer.no_grad": frozen})]
+    found.append(checked("simcse", data, tmp_path, **groups))
+    for report in found:
+        memory = report.memory
+        assert whole is not None and memory is not None and report.findings == []
+        assert memory.trained < whole.trained / 2 and memory.optimizer < whole.optimizer / 2
+        assert not any("does not match" in one for one in report.warnings)
 
 
 def test_models_that_ask_the_trainer_take_a_step(data: RecipeData, tmp_path: Path) -> None:
