@@ -76,9 +76,9 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "exponential": {"gamma": 0.5},
     "piecewise_constant": {"boundaries": [2, 4], "factors": [1, 0.5, 0.1]},
     "reduce_on_plateau": {"patience": 0, "factor": 0.5},
-    "constant_with_warmup": {"num_warmup_steps": 2},
-    "cosine_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
-    "cosine_hard_restarts_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 3},
+    "constant_with_warmup": {"num_warmup_steps": 8},
+    "cosine_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 8},
+    "cosine_hard_restarts_with_warmup": {"num_warmup_steps": 1, "num_training_steps": 8},
 }
 COMBINED = {
     "by epoch": combined(CONSTANT, {"type": "constant_with_warmup", "num_warmup_steps": 3}),
@@ -119,12 +119,13 @@ def test_options(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted({*LearningRateScheduler.list_available()} - {"combined"}))
 def test_schedules(name: str, tmp_path: Path) -> None:
     scheduler = {"type": name, **SCHEDULES.get(name, {})}
-    assert apart(tmp_path, "e1_b2", learning_rate_scheduler=scheduler) == {}
+    assert apart(tmp_path, "e1_b2", "e1_b3", learning_rate_scheduler=scheduler) == {}
 
 
 @pytest.mark.parametrize("name", COMBINED)
 def test_combined_schedules(name: str, tmp_path: Path) -> None:
-    assert apart(tmp_path, "e1_b0", "e1_b1", learning_rate_scheduler=COMBINED[name]) == {}
+    places = "e0_b3", "e1_b0", "e1_b1", "e1_b3"
+    assert apart(tmp_path, *places, learning_rate_scheduler=COMBINED[name]) == {}
 
 
 @pytest.mark.parametrize("name", sorted({*Optimizer.list_available()} - {"sparse_adam"}))

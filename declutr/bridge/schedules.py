@@ -21,6 +21,7 @@ _BY_STEP = (
     "CosineHardRestartsWithWarmupLearningRateScheduler",
 )
 _COUNTS_STEPS = "counts_steps"  # in what a schedule saves
+_MOVES_BY_STEP = "moves_by_step"  # likewise, once a trainer has called its `step_batch`
 
 
 def scheduled_groups(module: ModuleType) -> None:
@@ -126,11 +127,10 @@ def _count_steps(cls: Any) -> None:
         original(self, *args, **kwargs)
         setattr(self.lr_scheduler, _COUNTS_STEPS, True)
         self._in_first_epoch = True
-        self._moves_by_step = False
 
     @replaces(cls)
     def step(original: Any, self: Any, metric: float | None = None) -> None:
-        if not self._moves_by_step:
+        if not getattr(self.lr_scheduler, _MOVES_BY_STEP, False):
             return original(self, metric)
         if self._in_first_epoch and self.lr_scheduler.last_epoch >= self._end:
             logger.warning(
@@ -141,7 +141,7 @@ def _count_steps(cls: Any) -> None:
         self._in_first_epoch = False
 
     def step_batch(self: Any, batch_num_total: int | None = None) -> None:
-        self._moves_by_step = True
+        setattr(self.lr_scheduler, _MOVES_BY_STEP, True)
         if self.lr_scheduler.last_epoch < self._end:  # torch's name for how often it has moved
             with warnings.catch_warnings():  # torch expects the update first
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
@@ -156,7 +156,10 @@ def _count_steps(cls: Any) -> None:
                 state_dict["last_epoch"],
             )
         self._in_first_epoch = False
-        original(self, state_dict)
+        # A run that goes on after the last step of an epoch ends it before it takes a step. Up to
+        # 2.4.13 this was not noted, and the schedule moved there.
+        by_step = state_dict.get(_MOVES_BY_STEP, _COUNTS_STEPS in state_dict)
+        original(self, {**state_dict, _MOVES_BY_STEP: by_step})
 
     cls.step_batch = step_batch
 

@@ -241,6 +241,35 @@ def test_a_warmup_goes_on(bare: Any, caplog: pytest.LogCaptureFixture) -> None:
         assert rates_of(resumed, adjusted, 2) == [*expected, 0.0][4 - told :][:4]
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_warmup_that_goes_on_at_the_end_of_an_epoch_does_not_move_there(
+    bare: Any, noted: bool
+) -> None:
+    """No step has been taken since then; checkpoints of up to 2.4.13 do not note who moves it."""
+    module = bare(f"{SCHEDULERS}.learning_rate_scheduler")
+    schedules.warmups_by_step(module)
+
+    def make() -> tuple[Any, Any]:
+        adjusted = optimizer()
+        return module.ConstantWithWarmupLearningRateScheduler(adjusted, 8), adjusted
+
+    expected = rates_of(*make(), 3)
+    begun, adjusted = make()
+    rates_of(begun, adjusted, 1)
+    for step in (3, 4):  # of the second epoch, which has not been ended
+        begun.step_batch(step)
+    state = copy.deepcopy(begun.state_dict())
+    assert state["moves_by_step"] if noted else state.pop("moves_by_step")
+    resumed, adjusted = make()
+    resumed.load_state_dict(state)
+    resumed.step(0.5)
+    assert rates_of(resumed, adjusted, 1) == expected[4:]
+    alone, adjusted = make()
+    alone.load_state_dict(make()[0].state_dict() | {"moves_by_step": False})
+    alone.step()
+    assert adjusted.param_groups[0]["lr"] == 1 / 8
+
+
 def test_every_schedule_of_several_counts_on_its_own(bare: Any) -> None:
     """It is as if it were alone from its first epoch on."""
     module = bare(f"{SCHEDULERS}.combined")
