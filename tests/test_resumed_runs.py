@@ -14,7 +14,7 @@ from allennlp.training.optimizers import Optimizer
 
 from tests.resumed_runs import differences, make_trainer, outcome
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting_for_disks")]
+pytestmark = pytest.mark.slow
 
 ADAM = {"type": "adamw", "lr": 0.05}
 SGD = {"type": "sgd", "lr": 0.05, "momentum": 0.9}

@@ -176,7 +176,7 @@ def test_the_mitigation_that_needs_scikit_learn_finds_it() -> None:
 
 
 def test_garbage_is_collected_only_after_the_imports() -> None:
-    gc.unfreeze()  # the command `declutr`, tested in the same process, freezes
+    gc.unfreeze()  # the tests freeze, as does the command `declutr`
     assert gc.isenabled()
     with deferral.garbage():
         assert not gc.isenabled()
@@ -189,14 +189,12 @@ def test_garbage_is_collected_only_after_the_imports() -> None:
     with pytest.raises(ZeroDivisionError), deferral.garbage():
         raise ZeroDivisionError
     assert gc.isenabled()
+    gc.freeze()
 
 
 def test_what_was_frozen_stays_frozen() -> None:
     gc.freeze()
-    try:
-        count = gc.get_freeze_count()
-        with deferral.garbage():
-            assert gc.isenabled()
-        assert gc.get_freeze_count() == count > 0
-    finally:
-        gc.unfreeze()
+    count = gc.get_freeze_count()
+    with deferral.garbage():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == count > 0

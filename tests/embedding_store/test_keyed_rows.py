@@ -14,7 +14,6 @@ import pytest
 from declutr.embedding_store import KeyedRows, StoreError, text_keys
 from declutr.embedding_store.row_index import INDEX
 
-pytestmark = pytest.mark.usefixtures("no_waiting_for_disks")
 TEXTS = ["one", "two", "", "lone \ud800 surrogate", "three"]
 KEYS = text_keys(TEXTS)
 

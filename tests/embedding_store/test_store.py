@@ -9,7 +9,6 @@ import pytest
 
 from declutr.embedding_store import EmbeddingStore, StoreError, text_keys
 
-pytestmark = pytest.mark.usefixtures("no_waiting_for_disks")
 KEYS = text_keys(["a", "b"])
 
 

@@ -15,7 +15,6 @@ from declutr.evaluation.run import Run
 from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BadEmbeddings, Protocol
 from tests.evaluation.fakes import Encoder, Positive, Similar, hashed
 
-pytestmark = pytest.mark.usefixtures("no_waiting_for_disks")
 ONE, TWO = ["a", "b", "c", "b"], ["c", "d"]
 TASKS = [Positive("one", ONE), Positive("two", TWO), Similar()]
 

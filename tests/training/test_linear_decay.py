@@ -85,9 +85,7 @@ DECAY = {"type": "linear_decay", "warmup_share": 0.3}
     [DECAY, {"type": "combined", "schedulers": [[1, DECAY], [3, DECAY]]}],
     ids=["alone", "combined"],
 )
-def test_a_resumed_run_has_the_same_rates(
-    scheduler: dict[str, Any], tmp_path: Path, no_waiting_for_disks: None
-) -> None:
+def test_a_resumed_run_has_the_same_rates(scheduler: dict[str, Any], tmp_path: Path) -> None:
     """It resumes between epochs, within one, and after the last step of one."""
     whole = outcome(tmp_path / "whole", learning_rate_scheduler=scheduler)
     (updates,) = (value for name, value in whole.items() if name.endswith("/updates"))

@@ -13,7 +13,7 @@ from allennlp.training.callbacks.log_writer import LogWriterCallback
 
 from tests.resumed_runs import EPOCHS, STEPS, TinyModel, differences, make_trainer, outcome
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_waiting_for_disks")]
+pytestmark = pytest.mark.slow
 
 AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
 OPTIONS: dict[str, dict[str, Any]] = {
