@@ -77,6 +77,7 @@ def test_logging_is_set_up_by_allennlp() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_plain_allennlp_from_another_folder(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("allennlp")
     if not script.exists() or not _has_pth():

@@ -16,8 +16,6 @@ from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "allennlp"]
-
 
 def settings(corpus: Path, **more: Any) -> dict[str, Any]:
     """Return overrides that make the paper's recipe small: 4 documents per step, short spans."""
@@ -77,11 +75,11 @@ def metrics(folder: Path) -> dict[str, float]:
 
 
 def test_train_and_predict_from_another_folder(
-    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Start Python anew, as users do."""
+    """Start Python anew to train, as users do."""
     output = tmp_path / "output"
-    command = [*COMMAND, *words(output, settings(corpus_file))]
+    command = [sys.executable, "-m", "allennlp", *words(output, settings(corpus_file))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     record = metrics(output)
@@ -96,12 +94,12 @@ def test_train_and_predict_from_another_folder(
     (elsewhere / "lines.jsonl").write_text(
         "".join("\n" if not line.strip() else json.dumps({"text": line}) + "\n" for line in lines)
     )
+    monkeypatch.chdir(elsewhere)
     rows = {}
     for name, reader in (("lines.txt", ["--use-dataset-reader"]), ("lines.jsonl", [])):
-        command = [*COMMAND, "predict", str(output / "model.tar.gz"), name, *reader, "--silent"]
+        command = ["predict", str(output / "model.tar.gz"), name, *reader, "--silent"]
         command += ["--output-file", f"{name}.out", "--batch-size", "2"]
-        how = {"env": environment, "cwd": elsewhere, "capture_output": True}
-        subprocess.run(command, check=True, **how)
+        ForkedCommand(*command, environment=environment).finished()
         text = (elsewhere / f"{name}.out").read_text()
         rows[name] = [json.loads(line)["embeddings"] for line in text.splitlines()]
         assert len(rows[name]) == len(lines), "one row for each line, blank ones included"

@@ -390,7 +390,7 @@ def test_dtype_auto_depends_on_the_device(trained: Path, monkeypatch) -> None:
         assert Encoder(trained, device="cpu").describe()["dtype"] == dtype
 
 
-def test_several_processes_give_what_one_gives(
+def test_several_processes_give_what_one_gives_or_say_that_they_were_killed(
     trained: Path, encoder: Encoder, texts: list[str]
 ) -> None:
     many = [f"{text} {number}" for number in range(4) for text in texts]
@@ -413,6 +413,10 @@ def test_several_processes_give_what_one_gives(
         forked.join(30)  # it waited without end
         forked.kill()
         assert "was forked, and an encoder on several devices belongs" in answers.get()
+        for process in two._processes._pool._processes.values():
+            process.kill()
+        with pytest.raises(RuntimeError, match="killed, most often for want of memory"):
+            two(["b"] * 50)
 
 
 def answer(encoder: Encoder, answers: Any) -> None:
@@ -421,15 +425,6 @@ def answer(encoder: Encoder, answers: Any) -> None:
         answers.put(encoder(["a"]).tolist())
     except RuntimeError as error:
         answers.put(str(error))
-
-
-def test_a_process_that_was_killed_is_reported(trained: Path) -> None:
-    encoder = Encoder(trained, device=["cpu", "cpu"], dtype="float32")
-    encoder(["a"])
-    for process in encoder._processes._pool._processes.values():
-        process.kill()
-    with pytest.raises(RuntimeError, match="killed, most often for want of memory"):
-        encoder(["b"] * 50)
 
 
 def test_batches_of_tokens(trained: Path, texts: list[str]) -> None:
@@ -611,7 +606,7 @@ def mixed_texts(count: int) -> list[str]:
 
 
 def test_a_real_checkpoint_embeds_texts_independently_of_each_other(real: Path) -> None:
-    texts = mixed_texts(40)
+    texts = mixed_texts(20)
     for long_texts in ("truncate", "chunk"):
         encoder = exact(real, long_texts=long_texts)
         together = encoder(texts)

@@ -24,6 +24,7 @@ import declutr
 from declutr.recipes import recipe_path
 from declutr.runs.run_folder import RunFolder, TrainingError
 from declutr.runs.training import _running
+from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
@@ -83,12 +84,9 @@ def commanded(checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.Temp
     changes = {**CHANGES, "train_data_path": str(corpus_file), "data_loader.batch_size": 4}
     changes |= {"validation_data_loader.batch_size": 4}
     changes |= {"trainer.num_epochs": 2, "trainer.optimizer.lr": 1e-3}
-    command = [sys.executable, "-m", "declutr", "train", str(recipe_path(RECIPE)), "-s", str(run)]
+    command = ("train", str(recipe_path(RECIPE)), "-s", str(run), "-o", json.dumps(changes))
     environment = {**os.environ, "TRANSFORMER_MODEL": str(checkpoint)}
-    done = subprocess.run(
-        [*command, "-o", json.dumps(changes)], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ForkedCommand(*command, environment=environment, program="declutr").finished()
     return kept(run)
 
 

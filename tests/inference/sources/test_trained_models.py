@@ -119,17 +119,17 @@ def test_poolings_differ(bert: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", PLAIN)
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 1000])
 def test_neighbours_and_order_do_not_matter(
-    checkpoint: Path, texts: list[str], batch_size: int, pooling: str
+    checkpoint: Path, texts: list[str], pooling: str
 ) -> None:
     spec = f"hf:{checkpoint}?pooling={pooling}"
     alone = open_encoder(spec, device="cpu", batch_size=1)
-    together = open_encoder(spec, device="cpu", batch_size=batch_size)
     expected = np.concatenate([alone([text]) for text in texts])
-    assert np.abs(together(texts) - expected).max() < 1e-5
     order = np.random.default_rng(0).permutation(len(texts))
-    assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
+    for batch_size in (1, 2, 7, 1000):
+        together = open_encoder(spec, device="cpu", batch_size=batch_size)
+        assert np.abs(together(texts) - expected).max() < 1e-5
+        assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
 
 
 @FNET_TAKES_A_MASK
