@@ -46,7 +46,7 @@ multiprocessing.set_forkserver_preload(
 RECIPES = Path(__file__).parent.parent / "training_config"
 STAND_IN = "the transformer of a test"
 _evaluate_file = _jsonnet.evaluate_file
-_evaluated: dict[str, str] = {}
+_evaluated: list[Path] = []  # the folder in which all pytest workers keep evaluated recipes
 
 
 def _evaluate_once(file: str, **settings: Any) -> str:
@@ -54,13 +54,17 @@ def _evaluate_once(file: str, **settings: Any) -> str:
 
     Of all variables a recipe takes the transformer alone, which it passes on as it is.
     """
-    file, model = str(file), settings.get("ext_vars", {}).get("TRANSFORMER_MODEL")
-    if model is None or not Path(file).is_relative_to(RECIPES):
+    model = settings.get("ext_vars", {}).get("TRANSFORMER_MODEL")
+    if model is None or not _evaluated or not Path(file).is_relative_to(RECIPES):
         return _evaluate_file(file, **settings)
-    if file not in _evaluated:
+    place = _evaluated[0] / Path(file).relative_to(RECIPES).as_posix().replace("/", "-")
+    if not place.exists():
         variables = {"TRANSFORMER_MODEL": STAND_IN}
-        _evaluated[file] = _evaluate_file(file, **{**settings, "ext_vars": variables})
-    return _evaluated[file].replace(json.dumps(STAND_IN), json.dumps(model))
+        text = _evaluate_file(file, **{**settings, "ext_vars": variables})
+        part = place.with_suffix(f".{os.getpid()}")
+        part.write_text(text)
+        part.rename(place)
+    return place.read_text().replace(json.dumps(STAND_IN), json.dumps(model))
 
 
 _jsonnet.evaluate_file = _evaluate_once  # before AllenNLP takes it
@@ -97,6 +101,13 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["DECLUTR_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recipes_are_evaluated_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with shared_by_workers(tmp_path_factory, "evaluated") as folder:
+        folder.mkdir(exist_ok=True)
+    _evaluated.append(folder)
 
 
 @pytest.fixture(scope="session")
