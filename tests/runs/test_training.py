@@ -6,9 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,27 +183,30 @@ def test_one_training_at_a_time(checkpoint: Path, tmp_path: Path) -> None:
         train(["a text"], checkpoint, tmp_path)
 
 
+def hold(run: Path, cache: str, pipe: Any) -> None:
+    """Keep other processes from a run until the pipe says to go on."""
+    os.environ["DECLUTR_CACHE"] = cache
+    with RunFolder(run).alone():
+        pipe.send("holds it")
+        pipe.recv()
+
+
 def test_one_process_at_a_time_trains_in_a_folder(checkpoint: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    program = f"""
-        from pathlib import Path
-        from declutr.runs.run_folder import RunFolder
-        with RunFolder(Path({str(run)!r})).alone():
-            print("holds it", flush=True)
-            input()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as other:
-        assert other.stdout is not None and other.stdout.readline() == "holds it\n"
-        with pytest.raises(TrainingError, match=r"Another process trains in .*Wait for it"):
-            train(["a text"], checkpoint, run)
-        run.mkdir()
-        for name in ("finished.json", "model.tar.gz"):
-            (run / name).touch()  # a finished run is opened by one after the other
-        threading.Timer(0.5, other.communicate, ["\n"]).start()
-        with RunFolder(run).alone():
-            assert other.wait() == 0
+    run, context = tmp_path / "run", multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()
+    args = run, os.environ["DECLUTR_CACHE"], theirs
+    other = context.Process(target=hold, args=args, daemon=True)
+    other.start()
+    assert ours.recv() == "holds it"
+    with pytest.raises(TrainingError, match=r"Another process trains in .*Wait for it"):
+        train(["a text"], checkpoint, run)
+    run.mkdir()
+    for name in ("finished.json", "model.tar.gz"):
+        (run / name).touch()  # a finished run is opened by one after the other
+    threading.Timer(0.5, ours.send, ["go on"]).start()
+    with RunFolder(run).alone():
+        other.join()
+    assert other.exitcode == 0
 
 
 def test_a_run_does_not_go_on_with_other_files(

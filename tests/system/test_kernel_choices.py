@@ -2,8 +2,8 @@
 
 import json
 import logging
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from declutr.system.kernel_choices import (
     processor,
     usual_defaults,
 )
+from tests import two_processes
 
 
 class Clock:
@@ -143,20 +144,18 @@ def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
     assert len(choices.taken()) == 2
 
 
+def chosen(cache: str) -> str:
+    """Return the quickest way, which has another name in each process."""
+    os.environ["DECLUTR_CACHE"] = cache
+    name = ("one", "other")[torch.distributed.get_rank()]
+    ways = {PLAIN: lambda: time.sleep(0.02), name: lambda: None}
+    return KernelChoices().quickest("the same", lambda: ways)
+
+
 @pytest.mark.slow
 def test_processes_measure_one_after_the_other(cache: Path) -> None:
     """Both processes return the answer of the first, though each would find another one itself."""
-    code = (
-        "import sys, time; from declutr.system.kernel_choices import PLAIN, KernelChoices\n"
-        "slow, quick = lambda: time.sleep(0.02), lambda: None\n"
-        "ways = {PLAIN: slow, sys.argv[1]: quick}\n"
-        "print(KernelChoices().quickest('the same', lambda: ways))"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
-        for name in ("one", "other")
-    ]
-    answers = {process.communicate()[0].strip() for process in started}
+    answers = set(two_processes.run(chosen, str(cache)))
     assert len(answers) == 1 and answers < {"one", "other"}
 
 
