@@ -62,11 +62,11 @@ def cached_as_asked(module: ModuleType) -> None:
         return original(model_name, **kwargs)
 
 
-def _files(path: Any) -> list[tuple[str, int, int]]:
-    """Return name, size and time of a file, or of those of a folder; none for a name of the hub."""
+def _files(path: Any) -> list[tuple[str, int, int, int, int]]:
+    """Return name and appearance of a file, or of those of a folder; none for a name of the hub."""
     if path is None or not os.path.exists(path):
         return []
     folder = os.path.isdir(path)
     paths = [os.path.join(path, name) for name in sorted(os.listdir(path))] if folder else [path]
     stats = [(each, os.stat(each)) for each in paths if os.path.exists(each)]  # no broken links
-    return [(each, stat.st_size, stat.st_mtime_ns) for each, stat in stats]
+    return [(each, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for each, s in stats]

@@ -62,7 +62,7 @@ def file_digests(
     return found
 
 
-def appearance(file: Path | int) -> Appearance:
+def appearance(file: Path | str | int) -> Appearance:
     """Return the size, times and inode of a file, which tell changes without reading it.
 
     # Parameters

@@ -33,6 +33,7 @@ from declutr.archives.safety import (
 from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.own_names import of_archive
 from declutr.bridge.registry import own_name
+from declutr.corpus.file_digests import Appearance, appearance
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system import raised_as
@@ -58,17 +59,16 @@ def open_model(archive: str) -> "OpenedModel":
 
 
 @lru_cache(maxsize=4)
-def _opened(place: str, stamp: tuple) -> "OpenedModel":
+def _opened(place: str, stamp: tuple[Appearance, ...]) -> "OpenedModel":
     return OpenedModel(place)
 
 
-def _stamp(place: Path) -> tuple:
-    """Return times and sizes of the files of an archive, which change when the archive does."""
+def _stamp(place: Path) -> tuple[Appearance, ...]:
+    """Return the appearance of the files of an archive, which changes when the archive does."""
     files = [place]
     if place.is_dir():
         files = [place / name for name in (archives.CONFIG, *archives.WEIGHTS, "model.safetensors")]
-    stats = [file.stat() for file in files if file.exists()]
-    return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
+    return tuple(appearance(file) for file in files if file.exists())
 
 
 class OpenedModel:

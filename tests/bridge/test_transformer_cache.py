@@ -98,9 +98,12 @@ def test_changed_weights_of_another_file_are_read_again(bert: str, tmp_path: Pat
         return model.get_input_embeddings().weight
 
     state = transformers.AutoModel.from_pretrained(bert, dtype=torch.float32).state_dict()
-    for number in (1.0, 2.0):
+    for number in (1.0, 2.0, 3.0):
         state["embeddings.word_embeddings.weight"].fill_(number)
-        torch.save(state, file)
+        torch.save(state, tmp_path / "other.th")
+        if number == 3.0:  # as `cp -p` and `rsync -t` keep times
+            shutil.copystat(file, tmp_path / "other.th")
+        (tmp_path / "other.th").replace(file)
         assert (words() == number).all()
 
 

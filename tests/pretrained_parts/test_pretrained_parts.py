@@ -255,7 +255,12 @@ def test_an_archive_that_changed_is_opened_again(trained: Path, tmp_path: Path) 
     assert open_model(str(tmp_path / "run" / ".." / "run")) is before
     state = torch.load(tmp_path / "run" / "best.th", weights_only=True)
     torch.save({name: value * 2 for name, value in state.items()}, tmp_path / "run" / "best.th")
-    assert open_model(str(tmp_path / "run")) is not before
+    changed = open_model(str(tmp_path / "run"))
+    assert changed is not before
+    # One of the same size and time takes its place, as `cp -p` and `rsync -t` keep times.
+    shutil.copy2(tmp_path / "run" / "best.th", tmp_path / "other.th")
+    (tmp_path / "other.th").replace(tmp_path / "run" / "best.th")
+    assert open_model(str(tmp_path / "run")) is not changed
 
 
 # ----------------------------------------------------------------------- settings of parts

@@ -9,6 +9,7 @@ import torch
 from allennlp.data.fields.field import Field
 
 from declutr.corpus.documents import PathLike, SourceError
+from declutr.corpus.file_digests import Appearance, appearance
 
 
 class StoredImages:
@@ -78,14 +79,13 @@ def stored_images(path: PathLike) -> StoredImages:
     """
     path = os.fspath(path)
     try:
-        found = os.stat(path)
+        return _opened(path, appearance(path))
     except OSError:
         return StoredImages(path)  # raises an error that says what is wrong
-    return _opened(path, found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(maxsize=8)
-def _opened(path: str, time: int, size: int) -> StoredImages:
+def _opened(path: str, stamp: Appearance) -> StoredImages:
     return StoredImages(path)
 
 

@@ -1,6 +1,7 @@
 """Tests of image features on disk."""
 
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,11 @@ def test_a_changed_file_is_opened_again(file: Path) -> None:
     assert len(stored_images(file)) == 4
     np.save(file, np.ones((5, 3)))
     assert len(stored_images(file)) == 5
+    other = file.with_name("other.npy")
+    np.save(other, np.full((5, 3), 2.0))
+    shutil.copystat(file, other)  # of the same size and time, as `cp -p` and `rsync -t` keep times
+    other.replace(file)
+    assert stored_images(file).row(0).tolist() == [2, 2, 2]
 
 
 def test_a_field_is_pickled_as_its_path(file: Path) -> None:
