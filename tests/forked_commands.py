@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 class ForkedCommand:
-    """A command that runs: the words after `allennlp` (or `program`), and all its environment."""
+    """A command that runs: the words after `allennlp` (or `program`), and all its environment.
+
+    The program `-c` is Python, with the code as its only word.
+    """
 
     def __init__(self, *words: str, environment: dict[str, str], program: str = "allennlp") -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -50,4 +53,7 @@ def _run(command: tuple[str, ...], environment: dict[str, str], folder: str, out
     os.chdir(folder)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = list(command)
-    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    if command[0] == "-c":
+        exec(command[1], {"__name__": "__main__"})
+    else:
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)

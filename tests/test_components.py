@@ -22,6 +22,7 @@ import declutr
 from declutr import components
 from declutr.bridge.component_names import SUBCOMMANDS
 from declutr.objectives import Objective
+from tests.forked_commands import ForkedCommand
 from tests.plugins_of_others import pipeline
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,12 @@ def ran(code: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+def forked(code: str) -> list[str]:
+    """Return the words that Python code prints where nothing but the plugin has been imported."""
+    command = ForkedCommand(textwrap.dedent(code), environment=dict(os.environ), program="-c")
+    return command.finished().split()
+
+
 def base_of(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -138,7 +145,7 @@ def source(module: str) -> str:
 
 
 def test_names_and_commands_are_known_without_their_modules() -> None:
-    words = ran("""
+    words = forked("""
         import sys, declutr.plugin
         from allennlp.commands import Subcommand
         [Subcommand.by_name(name) for name in Subcommand.list_available()]
@@ -200,7 +207,7 @@ def test_modules_may_be_imported_in_any_order(first: str) -> None:
 
 def test_the_package_can_be_included() -> None:
     """Import the package as `allennlp ... --include-package declutr` does."""
-    words = ran("""
+    words = forked("""
         import declutr.plugin
         from allennlp.common.util import import_module_and_submodules
         from allennlp.models import Model
@@ -270,7 +277,7 @@ def test_without_the_plugin_allennlp_knows_no_name() -> None:
 
 
 def test_threads_that_ask_for_many_names_at_once() -> None:
-    words = ran("""
+    words = forked("""
         import threading, declutr.plugin
         from allennlp.data import DatasetReader, Tokenizer, TokenIndexer
         from allennlp.models import Model

@@ -1,10 +1,11 @@
 """Module paths of release 1.5.0 and of the original package can still be imported."""
 
 import importlib
-import subprocess
-import sys
+import os
 
 import pytest
+
+from tests.forked_commands import ForkedCommand
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since declutr:FutureWarning")
 
@@ -86,7 +87,7 @@ for pair in {list(SAME.items())!r}:
     one, other = map(modules.get, pair)
     assert one is other and one.__name__ == one.__spec__.name == pair[1], pair
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ForkedCommand(code, environment=dict(os.environ), program="-c").finished()
 
 
 @pytest.mark.slow
@@ -100,7 +101,7 @@ for name in ("info_nce", "jensen_shannon"):
     module = importlib.import_module(f"declutr.objectives.{name}")
     assert getattr(room, name)(rows, rows) == getattr(module, name)(rows, rows) == before
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ForkedCommand(code, environment=dict(os.environ), program="-c").finished()
 
 
 def test_unknown_paths_are_not_found() -> None:
