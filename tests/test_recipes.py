@@ -43,10 +43,10 @@ TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained
 
 # Runs of each kind that are resumed in `make test`; the others are in `make test-long`.
 KINDS = {
-    *("declutr", "mlm_only", "quickstart", "labelled/sbert_softmax", "labelled/infersent"),
+    *("declutr", "mlm_only", "labelled/sbert_softmax", "labelled/infersent"),
     *("labelled/uda", "static/static_declutr", "static/static_distilled"),
     "with_evaluation/scd_selected",
-    *("sentences/simcse", "sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
+    *("sentences/moco", "sentences/byol", "sentences/swav", "sentences/scd"),
     *("sentences/instance_discrimination", "sentences/cross_batch_memory", "sentences/eda"),
     *("sentences/contrastive_tension", "sentences/deep_cluster"),
     *("sentences/tsdae", "labelled/eda_classifier"),
