@@ -15,7 +15,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from xxhash import xxh3_64_hexdigest
 
 from benchmarks.machine import describe_machine
@@ -25,6 +24,7 @@ from benchmarks.study.lines import Line, start_key
 from benchmarks.study.scoring import scored, scored_by_bm25, tasks_of
 from benchmarks.study.starts import Missing, place_of, weights_of
 from declutr import __version__
+from declutr.environment.cache_entries import lock_taken
 from declutr.system.files import locked
 
 _HELD_OUT_EVERY = 10  # documents
@@ -175,17 +175,10 @@ def _sentences(documents: Path) -> Path:
 @contextmanager
 def claimed(entry: Entry, work: Path) -> Iterator[bool]:
     """Keep other processes with the same folder `work` from this run; yields whether it is free."""
-    lock = FileLock(work / "runs" / f"{_name(entry)}.lock")
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+    file = work / "runs" / f"{_name(entry)}.lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_taken(file) as free:
+        yield free
 
 
 def _name(entry: Entry, *more: str | None) -> str:

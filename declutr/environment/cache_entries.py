@@ -120,7 +120,7 @@ def remove_free_locks(cache: Path) -> None:
     for folder in (cache, *(cache / name for name in _TABLES)):
         for path in sorted(folder.glob("*.lock")):
             if _LOCK.fullmatch(path.name) and not path.is_symlink():
-                with suppress(OSError), _locked(path) as free:
+                with suppress(OSError), lock_taken(path) as free:
                     if free:
                         path.unlink(missing_ok=True)
 
@@ -185,7 +185,7 @@ def _unused(path: Path) -> Iterator[bool]:
         if temporary:  # Their writers lock something that their names do not tell.
             yield not _is_fresh(path)
             return
-        if not stack.enter_context(_locked(path.with_name(lock))):
+        if not stack.enter_context(lock_taken(path.with_name(lock))):
             yield False
             return
         marks = [file for name in ("meta.json", "shape.json") if (file := path / name).is_file()]
@@ -204,7 +204,7 @@ def _set_aside(path: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
+def lock_taken(path: Path) -> Iterator[bool]:
     """Yield whether a lock file could be taken at once."""
     from filelock import FileLock, Timeout
 
