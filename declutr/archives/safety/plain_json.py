@@ -21,15 +21,15 @@ _JSONNET = re.compile(
 _JSONNET_KINDS = {"comment": "the comment", "text": "text in", "word": "the Jsonnet"}
 
 
-def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
-    """Return the parsed content of a file of plain JSON of at most `limit` bytes.
+def read_plain_json(file: Path) -> Any:
+    """Return the parsed content of a file of plain JSON of at most `CONFIGURATION_BYTES` bytes.
 
     # Raises
 
     `UnsafeArchive` : if it is not plain JSON or exceeds a bound; the message quotes Jsonnet syntax.
     """
     try:
-        return read_bounded_json(file, limit=limit, constants=False)
+        return read_bounded_json(file, limit=CONFIGURATION_BYTES, constants=False)
     except JSONError as error:
         if not error.text:
             raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
