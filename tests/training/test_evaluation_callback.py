@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +35,16 @@ DRAWING = {"tasks": ["drawing"], "every_num_steps": 1}
 SELECTING = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
 STEPS_ALONE = {"every_num_epochs": None, "select_start": False}
 AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
+
+
+def with_and_without_validation(cases: dict[str, tuple], both: tuple[str, ...]) -> list[Any]:
+    """Return each case with validation and without; the second is long but for `both`."""
+    return [
+        pytest.param(*case, validate, id=f"{name}-{validate}", marks=[pytest.mark.long] * long)
+        for name, case in cases.items()
+        for validate in (True, False)
+        for long in [not validate and name not in both]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -162,17 +172,19 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
 
 
 @pytest.mark.parametrize(
-    "settings, epochs, expected",
-    [
-        ({}, 2, [0, 3, 6]),
-        ({"every_num_steps": 2}, 2, [0, 2, 3, 4, 6]),
-        ({"every_num_steps": 5, "every_num_epochs": 2}, 2, [0, 5, 6]),
-        ({"every_num_epochs": 3}, 2, [0, 6]),
-        ({"every_num_epochs": 2}, 4, [0, 6, 12]),
-        ({"every_num_steps": 4, "every_num_epochs": None}, 2, [0, 4]),
-    ],
+    "settings, epochs, expected, validate",
+    with_and_without_validation(
+        {
+            "each epoch": ({}, 2, [0, 3, 6]),
+            "2": ({"every_num_steps": 2}, 2, [0, 2, 3, 4, 6]),
+            "5": ({"every_num_steps": 5, "every_num_epochs": 2}, 2, [0, 5, 6]),
+            "3 epochs of 2": ({"every_num_epochs": 3}, 2, [0, 6]),
+            "2 epochs": ({"every_num_epochs": 2}, 4, [0, 6, 12]),
+            "4": ({"every_num_steps": 4, "every_num_epochs": None}, 2, [0, 4]),
+        },
+        both=("each epoch", "4"),
+    ),
 )
-@pytest.mark.parametrize("validate", [True, False])
 def test_evaluations_take_place_at_the_right_steps(
     settings: dict, epochs: int, expected: list, validate: bool, trained: Callable
 ) -> None:
@@ -273,21 +285,23 @@ def test_sentences_are_read_whole_without_changing_the_reader(
 
 
 @pytest.mark.parametrize(
-    "settings, values, best",
-    [
-        ({}, (0, 1, 5, 2, 5, 4, 3), 2),  # an equal one does not count
-        ({"select_by": f"+{LEVEL}"}, (0, 1, 2, 3, 4, 5, 6), 6),
-        ({"select_by": f"-{LEVEL}"}, (9, 4, 5, 3, 1, 1, 2), 4),
-        ({}, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
-        ({}, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
-        ({"select_start": False}, (9, 1, 5, 2, 5, 4, 3), 2),  # as before release 1.6
-        ({**STEPS_ALONE, "every_num_steps": 2}, (9, 1, 5, 4), 4),
-        ({**STEPS_ALONE, "every_num_steps": 4}, (9, 1), 4),  # not the steps after it
-        ({**STEPS_ALONE, "every_num_steps": 50}, (9, 1), ALL),  # or else there would be none
-    ],
-    ids=["highest", "last", "lowest", "nan", "unscored", "not the start", "2", "4", "50"],
+    "settings, values, best, validate",
+    with_and_without_validation(
+        {
+            "highest": ({}, (0, 1, 5, 2, 5, 4, 3), 2),  # an equal one does not count
+            "last": ({"select_by": f"+{LEVEL}"}, (0, 1, 2, 3, 4, 5, 6), 6),
+            "lowest": ({"select_by": f"-{LEVEL}"}, (9, 4, 5, 3, 1, 1, 2), 4),
+            "nan": ({}, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
+            "unscored": ({}, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
+            "not the start": ({"select_start": False}, (9, 1, 5, 2, 5, 4, 3), 2),  # as before 1.6
+            "2": ({**STEPS_ALONE, "every_num_steps": 2}, (9, 1, 5, 4), 4),
+            "4": ({**STEPS_ALONE, "every_num_steps": 4}, (9, 1), 4),  # not the steps after it
+            # Or else there would be none.
+            "50": ({**STEPS_ALONE, "every_num_steps": 50}, (9, 1), ALL),
+        },
+        both=("highest", "50"),
+    ),
 )
-@pytest.mark.parametrize("validate", [True, False])
 def test_best_weights_are_those_of_the_best_step(
     settings: dict,
     values: tuple,
@@ -400,9 +414,9 @@ def test_an_epoch_that_ends_early_is_evaluated(
 # --------------------------------------------------------------------------------------- resume
 
 
-@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize("validate, steps", [(True, range(2, ALL + 1)), (False, (STEPS, ALL - 1))])
 def test_a_resumed_run_chooses_what_it_would_have_chosen(
-    validate: bool, configured: Callable, tmp_path: Path
+    validate: bool, steps: Iterable[int], configured: Callable, tmp_path: Path
 ) -> None:
     """It may be killed right after writing the best weights, or at any other step."""
     config = configured({**DRAWING, "select_by": "-drawing/norm"}, validate=validate)
@@ -410,7 +424,7 @@ def test_a_resumed_run_chooses_what_it_would_have_chosen(
     straight.train(config)
     expected, theirs = straight.evaluations, straight.metrics()
     best = [name for name in theirs if "drawing" in name or name.startswith("best_step")]
-    for step in range(2, ALL + 1):
+    for step in steps:
         run = Run(tmp_path / str(step))
         run.train_until(config, step)
         assert not (run.folder / "model.tar.gz").exists()
