@@ -118,6 +118,25 @@ class Ranks(NamedTuple):
 
 
 @torch.no_grad()
+def retrieval_ranks(
+    images: Tensor, captions: Tensor, image_of: Tensor, block: int = 512, ties: str = "half"
+) -> Ranks:
+    """Return the rank of the right caption for each image, and of the right image for each caption.
+
+    # Parameters
+
+    images, captions : embeddings of unit length, `(n, e)` and `(m, e)`.
+    image_of : the row of the image of each caption, `(m,)`; every image has at least one caption.
+    block : the number of captions to compare with all images at a time. The scores need memory for
+        `block * n` numbers.
+    ties : see `score_ranks`.
+    """
+    return score_ranks(
+        lambda: (images @ some.T for some in captions.split(block)), image_of, len(images), ties
+    )
+
+
+@torch.no_grad()
 def score_ranks(
     blocks: Callable[[], Iterable[Tensor]], image_of: Tensor, images: int, ties: str = "half"
 ) -> Ranks:

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
-
-from declutr.task_models.image_text.matching import Ranks, score_ranks
 
 WIDTH = 6
 WORDS = ["red", "green", "blue", "cat", "dog", "bird", "tree", "house"]
@@ -70,10 +67,3 @@ def scan_config(**changes: Any) -> dict[str, Any]:
 
 def captions_of(images: int) -> list[str]:
     return [f"{word} thing {number}" for word in WORDS[:images] for number in range(5)]
-
-
-def ranks_of(images: Tensor, captions: Tensor, image_of: Tensor, block: int = 512) -> Ranks:
-    """Return ranks by the products of embeddings, of so many captions at a time."""
-    return score_ranks(
-        lambda: (images @ some.T for some in captions.split(block)), image_of, len(images)
-    )

@@ -14,10 +14,10 @@ from declutr.task_models.image_text.matching import (
     critic_scores,
     matching_loss,
     recalls,
+    retrieval_ranks,
     score_loss,
     score_ranks,
 )
-from tests.task_models.image_text.pairs import ranks_of
 
 
 def embeddings(rows: int, seed: int) -> torch.Tensor:
@@ -115,14 +115,14 @@ def naive_ranks(images, captions, image_of) -> tuple[list[float], list[float]]:
 def test_ranks_equal_a_naive_loop_for_any_block_size(block: int) -> None:
     image_of = torch.tensor([0, 2, 2, 1, 3, 4, 0, 3, 5, 6])
     images, captions = rows(7, 0), rows(10, 1)
-    found = ranks_of(images, captions, image_of, block)
+    found = retrieval_ranks(images, captions, image_of, block)
     expected = naive_ranks(images, captions, image_of.tolist())
     assert (found.captions.tolist(), found.images.tolist()) == expected
 
 
 def test_recall_equals_the_evaluation_of_coco() -> None:
     images, captions = rows(30, 0), rows(150, 1)
-    found = ranks_of(images, captions, torch.arange(30).repeat_interleave(5), 7)
+    found = retrieval_ranks(images, captions, torch.arange(30).repeat_interleave(5), 7)
     expected = caption_space.ranks(images, captions)
     assert not expected.captions.tied.any() and not expected.images.tied.any()
     assert found.captions.tolist() == expected.captions.before.tolist()
@@ -150,19 +150,19 @@ def test_an_image_is_found_by_any_of_its_captions() -> None:
     """An image is found by its best caption, and its other captions do not count as wrong."""
     images = torch.eye(2)
     captions = normalize(torch.tensor([[1.0, 0.1], [1, 0.2], [1, 0.3], [0.1, 1]]), dim=1)
-    found = ranks_of(images, captions, torch.tensor([0, 0, 0, 1]))
+    found = retrieval_ranks(images, captions, torch.tensor([0, 0, 0, 1]))
     assert found.captions.tolist() == [0, 0] and found.images.tolist() == [0, 0, 0, 0]
 
 
 def test_equal_embeddings_get_the_ranks_of_chance() -> None:
     same = torch.ones(20, 4) / 2
-    found = ranks_of(same, same, torch.arange(20))
+    found = retrieval_ranks(same, same, torch.arange(20))
     assert set(found.captions.tolist() + found.images.tolist()) == {9.5}
     assert recalls(found)["image_to_text_r5"] == 0
 
 
 def test_a_single_image_is_always_found() -> None:
-    found = ranks_of(rows(1, 0), rows(1, 1), torch.tensor([0]))
+    found = retrieval_ranks(rows(1, 0), rows(1, 1), torch.tensor([0]))
     assert recalls(found)["rsum"] == 100 * 2 * len(RANKS)
 
 

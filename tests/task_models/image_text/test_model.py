@@ -13,9 +13,9 @@ from allennlp.data import Instance
 from allennlp.models import load_archive
 
 from declutr.task_models.image_text import ImageText, ImageTextReader
-from declutr.task_models.image_text.matching import recalls
+from declutr.task_models.image_text.matching import recalls, retrieval_ranks
 from tests.task_models import models
-from tests.task_models.image_text.pairs import WIDTH, model_config, ranks_of, write_pairs
+from tests.task_models.image_text.pairs import WIDTH, model_config, write_pairs
 from tests.task_models.models import run_config, tensors
 
 
@@ -58,7 +58,7 @@ def test_recall_is_over_the_whole_set(tmp_path: Path) -> None:
     with torch.no_grad():
         whole = model(**tensors(model, instances))
         expected = recalls(
-            ranks_of(
+            retrieval_ranks(
                 whole["image_embeddings"][::2],
                 whole["caption_embeddings"],
                 torch.arange(8).repeat_interleave(2),
