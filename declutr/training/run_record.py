@@ -16,6 +16,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.metric_tracker import MetricTracker
 
+from declutr._version import __version__
 from declutr.archives import RUN
 from declutr.archives.carried import archive_transformer
 from declutr.archives.fitted_weights import remove_whitening
@@ -33,7 +34,7 @@ from declutr.training.model_in_training import undisturbed
 
 logger = logging.getLogger(__name__)
 
-_PACKAGES = ("declutr", "allennlp", "torch", "transformers", "pytorch-metric-learning")
+_LIBRARIES = ("allennlp", "torch", "transformers", "pytorch-metric-learning")
 _SEED = 13370  # the seed of validation before the first step
 
 
@@ -100,7 +101,12 @@ class RunRecord(TrainerCallback):
         """Return the contents of `run.json`."""
         loader, validation = trainer.data_loader, trainer._validation_data_loader
         record: dict[str, Any] = {
-            "versions": dict.fromkeys(_PACKAGES) | installed_versions(*_PACKAGES),
+            "versions": {
+                # Of the code that runs: in a clone, what was installed may be an earlier release.
+                "declutr": __version__,
+                **dict.fromkeys(_LIBRARIES),
+                **installed_versions(*_LIBRARIES),
+            },
             "python": platform.python_version(),
             "processes": world_size(),
             "device": str(trainer.cuda_device),
