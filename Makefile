@@ -45,7 +45,7 @@ train: install  ## train on the docstrings of the installed packages, embed, and
 test: install  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
-test-fast: install  ## run the tests that start no process and train nothing, in about two minutes
+test-fast: install  ## run the tests that start no process and train nothing, in 2 to 5 minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" $(TESTS)
 
 test-long: install  ## run the tests marked `long`, which repeat on more cases what others show
