@@ -21,6 +21,7 @@ class ModelFiles:
 
     def __init__(self, place: str, revision: str | None = None) -> None:
         self.place, self._revision = place, revision
+        self._settings: dict[str, dict[str, Any]] = {}
         self.local = Path(place).is_dir()
 
     def find(self, name: str) -> Path | None:
@@ -66,12 +67,12 @@ class ModelFiles:
 
         `NotFollowed` : if it is not a JSON object.
         """
-        content = self.json(name)
-        if content is None:
-            return {}
-        if not isinstance(content, dict):
-            raise NotFollowed(f"'{self.place}': {name} should hold a JSON object of settings.")
-        return content
+        if name not in self._settings:  # each look at the hub is a request
+            content = self.json(name)
+            if content is not None and not isinstance(content, dict):
+                raise NotFollowed(f"'{self.place}': {name} should hold a JSON object of settings.")
+            self._settings[name] = content or {}
+        return self._settings[name]
 
     def inside(self, folder: Any) -> str:
         """Return `folder`, an entry of `modules.json`, if it is a path inside the model.
@@ -138,15 +139,10 @@ def read_prompts(files: ModelFiles) -> tuple[dict[str, str], str | None]:
     return {key: text or "" for key, text in prompts.items()}, default
 
 
-def read_truncation(files: ModelFiles, width: int) -> int | None:
-    """Return the number of leading dimensions that a sentence-transformers model keeps.
+def read_truncation(files: ModelFiles) -> int | None:
+    """Return how many leading dimensions a sentence-transformers model keeps, if it says so.
 
-    `None` if it keeps all, or says nothing.
-
-    # Parameters
-
-    files : the files of the model.
-    width : the number of dimensions of its embeddings.
+    The number may be above that of the model's dimensions.
 
     # Raises
 
@@ -158,4 +154,4 @@ def read_truncation(files: ModelFiles, width: int) -> int | None:
             f"'{files.place}': {SETTINGS} has truncate_dim {kept!r}; expected a number of "
             "dimensions."
         )
-    return kept if kept is not None and kept < width else None
+    return kept

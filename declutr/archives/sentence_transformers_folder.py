@@ -11,7 +11,13 @@ from typing import Any
 import torch
 
 from declutr.archives import SETTINGS
-from declutr.archives.model_files import ModelFiles, NotFollowed, listed_modules, read_prompts
+from declutr.archives.model_files import (
+    ModelFiles,
+    NotFollowed,
+    listed_modules,
+    read_prompts,
+    read_truncation,
+)
 
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -93,6 +99,7 @@ class ModuleList:
     default_prompt_name: str | None = None
     pools_prompt: bool = True
     similarity: str | None = None
+    truncate_dim: int | None = None
     normalizes: bool = False
     dense: torch.nn.ModuleList = field(default_factory=torch.nn.ModuleList)
     listed: bool = False
@@ -140,6 +147,7 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
     modules.prompts, modules.default_prompt_name = read_prompts(files)
     similarity = files.settings(SETTINGS).get("similarity_fn_name")
     modules.similarity = similarity if isinstance(similarity, str) else None
+    modules.truncate_dim = read_truncation(files)
     return modules
 
 

@@ -73,7 +73,7 @@ class StaticTable:
 
     @cached_property
     def _parsed(self) -> tuple[Any, int | None]:
-        tokenizer = _parsed(self.tokenizer)
+        tokenizer = _tokenizer_of(self.tokenizer)
         limit = (tokenizer.truncation or {}).get("max_length")
         return _of_whole_texts(tokenizer), limit
 
@@ -157,10 +157,10 @@ def loaded_tokenizer(text: str) -> Any:
 
     `StaticFolderError` : the text is no such file.
     """
-    return _of_whole_texts(_parsed(text))
+    return _of_whole_texts(_tokenizer_of(text))
 
 
-def _parsed(text: str) -> Any:
+def _tokenizer_of(text: str) -> Any:
     from tokenizers import Tokenizer
 
     try:

@@ -1,11 +1,14 @@
 """Repair of AllenNLP's cache of pretrained transformers and tokenizers."""
 
+import importlib
 import inspect
 import os
 from types import ModuleType
 from typing import Any
 
 from declutr.bridge.repairs import replaces
+
+FILE_DIGESTS = "declutr.corpus.file_digests"  # of a later room
 
 
 def cached_as_asked(module: ModuleType) -> None:
@@ -62,11 +65,11 @@ def cached_as_asked(module: ModuleType) -> None:
         return original(model_name, **kwargs)
 
 
-def _files(path: Any) -> list[tuple[str, int, int, int, int]]:
+def _files(path: Any) -> list[tuple[str, tuple[int, ...]]]:
     """Return name and appearance of a file, or of those of a folder; none for a name of the hub."""
     if path is None or not os.path.exists(path):
         return []
     folder = os.path.isdir(path)
     paths = [os.path.join(path, name) for name in sorted(os.listdir(path))] if folder else [path]
-    stats = [(each, os.stat(each)) for each in paths if os.path.exists(each)]  # no broken links
-    return [(each, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for each, s in stats]
+    appearance = importlib.import_module(FILE_DIGESTS).appearance
+    return [(each, appearance(each)) for each in paths if os.path.exists(each)]  # no broken links

@@ -57,9 +57,9 @@ Read what was written, whatever its format, with memory for what you take:
         add("--overwrite", action="store_true", help="remove embeddings there, and begin anew")
         add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
 
-        add = parser.add_argument_group("input").add_argument
-        about = "of the text in JSON, tables and parquet (text)"
-        add("--text-key", metavar="KEY", help=about)
+        group = parser.add_argument_group("input")
+        command.add_text_key(group)
+        add = group.add_argument
         about = "of the input - (default text: a text a line)"
         add("--stdin-format", choices=("text", "jsonl"), help=about)
         about = (
@@ -113,10 +113,7 @@ Read what was written, whatever its format, with memory for what you take:
         with command.told_to_user(ImportError, SourceError):
             require(args.format)
             files = _files(args.inputs)
-            if None not in files:
-                command.require_use(args, "without the input -", "--stdin-format")
-            jsonl = Path("stdin.jsonl") if args.stdin_format == "jsonl" else None
-            key = command.text_key(args, [file or jsonl for file in files])
+            key = _text_key(args, files)
         command.require_apart(args.inputs, files, Path(args.output))
         left = f"Finished shards are in '{args.output}'; the same command goes on there."
         with (
@@ -182,6 +179,14 @@ def _tell_of_prompts(encoder: Encoder) -> None:
             f"The model has prompts ({', '.join(named)}), none of them its default: texts are "
             "embedded without. --prompt-name takes one."
         )
+
+
+def _text_key(args: argparse.Namespace, files: list[Path | None]) -> str:
+    """Return the key of the text; raise `CommandError` for options that have no effect here."""
+    if None not in files:
+        command.require_use(args, "without the input -", "--stdin-format")
+    stdin = Path("stdin.jsonl") if args.stdin_format == "jsonl" else None
+    return command.text_key(args, [file or stdin for file in files])
 
 
 def _rows(args: argparse.Namespace, files: list[Path | None], key: str) -> Iterator[str | None]:

@@ -53,7 +53,7 @@ class StaticModel(TextModel):
         self.prompts = Prompts(table.prompts, table.default_prompt_name)
         self.dimension, self.normalizes = table.dimension, table.normalizes
         with raised_as(EncoderError, NotFollowed):
-            self.truncate_dim = read_truncation(ModelFiles(place), table.dimension)
+            self.keep_leading(read_truncation(ModelFiles(place)))
         self._ids = WordIds(table.loaded)
         if table.limit is not None:
             logger.warning(

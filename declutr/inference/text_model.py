@@ -161,6 +161,10 @@ class TextModel(ABC):
     prompts = Prompts()
     """The prompts of the model. `tokenize` adds the prompt that its caller chose from them."""
 
+    def keep_leading(self, kept: int | None) -> None:
+        """Keep so many leading dimensions by default, if there are more."""
+        self.truncate_dim = kept if kept is not None and kept < self.dimension else None
+
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self)
         transformer = state.get("linear_part")

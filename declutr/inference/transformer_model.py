@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.archives.model_files import ModelFiles, read_truncation
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.data.collation import ContentIds, PackedSpans
 from declutr.inference import EncoderError, require_one_of, special_tokens
@@ -78,9 +77,7 @@ class TransformerModel(TextModel):
         self.dense = modules.dense.to(device).eval()
         layers: list[Any] = list(self.dense)
         self.dimension = layers[-1].linear.out_features if layers else self._width
-        if modules.listed:
-            with raised_as(EncoderError, NotFollowed):
-                self.truncate_dim = read_truncation(ModelFiles(place, revision), self.dimension)
+        self.keep_leading(modules.truncate_dim)
         self.keeps_end = self.tokenizer.truncation_side == "left"
         self._content_ids = ContentIds(self.tokenizer)
         self._frame = special_tokens.special_tokens_of(self.tokenizer, place)

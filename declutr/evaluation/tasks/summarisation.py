@@ -44,11 +44,11 @@ class Summaries(ScoredPart):
             )
         # Encoders are compared only if they have kept the same texts.
         same = {"gold": np.array(kept)}
-        return [
-            Score(f"cosine {name}", "mean", {"value": np.array(values), **same})
-            for name, correlation in (("Spearman", spearman), ("Pearson", pearson))
-            for values in [[correlation(found[number], self.relevance[number]) for number in kept]]
-        ]
+        scores = []
+        for name, correlation in (("Spearman", spearman), ("Pearson", pearson)):
+            values = [correlation(found[number], self.relevance[number]) for number in kept]
+            scores.append(Score(f"cosine {name}", "mean", {"value": np.array(values), **same}))
+        return scores
 
     def notes(self) -> list[str]:
         found = (
