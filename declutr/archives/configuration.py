@@ -56,6 +56,11 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
             f"'{folder}' has dense layers (such as a whitening), lower case or a default prompt, "
             "for which there is no part. Use the archive that it was exported from."
         )
+    if modules.truncate_dim is not None:
+        raise ConfigurationError(
+            f"'{folder}' keeps {modules.truncate_dim} dimensions (truncate_dim in its "
+            "config_sentence_transformers.json), and parts have all of them. Remove that setting."
+        )
     transformer = folder / modules.transformer_folder
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}
     mlm = "declutr-pretrained_transformer_mlm"

@@ -8,7 +8,7 @@ from typing import Any
 
 from declutr.bridge.repairs import replaces
 
-FILE_DIGESTS = "declutr.corpus.file_digests"  # of a later room
+FILES = "declutr.system.files"  # of a later room
 
 
 def cached_as_asked(module: ModuleType) -> None:
@@ -71,5 +71,5 @@ def _files(path: Any) -> list[tuple[str, tuple[int, ...]]]:
         return []
     folder = os.path.isdir(path)
     paths = [os.path.join(path, name) for name in sorted(os.listdir(path))] if folder else [path]
-    appearance = importlib.import_module(FILE_DIGESTS).appearance
+    appearance = importlib.import_module(FILES).appearance
     return [(each, appearance(each)) for each in paths if os.path.exists(each)]  # no broken links

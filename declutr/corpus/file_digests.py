@@ -8,14 +8,20 @@ its appearance differs or its entry is damaged.
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from declutr.corpus import SourceError
-from declutr.system.files import json_checksum, json_object, locked, write_whole
+from declutr.system.files import (
+    Appearance,
+    appearance,
+    json_checksum,
+    json_object,
+    locked,
+    write_whole,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +30,6 @@ _MOST = 1_000_000  # The number of files in the index, at most.
 _BLOCK = 1 << 22
 _SHOWN_FROM = 10**9  # Fewer bytes are read too fast for a progress bar.
 _CLOCK_TICK = 0.05  # Seconds. Two changes within one tick of a file system leave equal times.
-
-Appearance = tuple[int, int, int, int]
-"""The size, `mtime_ns`, `ctime_ns` and inode of a file."""
 
 
 def file_digests(
@@ -60,17 +63,6 @@ def file_digests(
                 _remember(read, cache_dir)
                 found |= read
     return found
-
-
-def appearance(file: Path | str | int) -> Appearance:
-    """Return the size, times and inode of a file, which tell changes without reading it.
-
-    # Parameters
-
-    file : its path, or the descriptor of an open file, whose path may lead to another one by now.
-    """
-    stat = os.stat(file)
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def check_unchanged(digests: dict[Path, tuple[str, Appearance]]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from declutr.corpus import text_files
 from declutr.corpus.compressed_files import open_bytes
-from declutr.corpus.file_digests import Appearance
 from declutr.corpus.token_store import TokenStore
+from declutr.system.files import Appearance
 
 LAYOUT = 1  # Increase it when the contents of a store change.
 _READING = 2  # Increase it when files are read in another way; release 1.5.0 had 1.

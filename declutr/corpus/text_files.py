@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from declutr.corpus import SourceError
 from declutr.corpus.compressed_files import open_bytes, uncompressed_name
-from declutr.corpus.file_digests import appearance
+from declutr.system.files import appearance
 
 logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
 

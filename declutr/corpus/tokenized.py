@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from declutr.corpus import PathLike, Paths, normalize_whitespace
 from declutr.corpus.compressed_files import is_compressed
 from declutr.corpus.documents import SourceError, file_format, read_documents
-from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
+from declutr.corpus.file_digests import check_unchanged, file_digests
 from declutr.corpus.source_files import source_files
 from declutr.corpus.store_places import LAYOUT, store_place
 from declutr.corpus.text_inputs import text_blocks
@@ -27,6 +27,7 @@ from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system import local_path
 from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import Appearance
 
 logger = logging.getLogger(__name__)
 

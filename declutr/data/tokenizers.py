@@ -15,7 +15,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from tokenizers import Tokenizer as Backend
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from declutr.corpus.file_digests import Appearance, appearance
+from declutr.system.files import Appearance, appearance
 from declutr.transformer.architectures import configured_max_positions, longest_text
 
 Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])

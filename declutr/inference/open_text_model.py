@@ -56,6 +56,11 @@ def open_text_model(
     if (kind or kind_at(place)) == "transformer":
         if overrides:
             raise EncoderError(f"overrides are for archives; '{place}' is a transformer.")
+        if revision and Path(place).is_dir():
+            raise EncoderError(
+                f"revision is for names on the hub; '{place}' is a folder, of which there is but "
+                "what is in it. Leave it out, or check out that revision there."
+            )
         if is_static(Path(place)):
             return _static_model(place, device, pooling)
         from declutr.inference.transformer_model import TransformerModel

@@ -33,10 +33,10 @@ from declutr.archives.safety import (
 from declutr.archives.safety.files import weights_bytes
 from declutr.bridge.own_names import of_archive
 from declutr.bridge.registry import own_name
-from declutr.corpus.file_digests import Appearance, appearance
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system import raised_as
+from declutr.system.files import Appearance, appearance
 
 
 def open_model(archive: str) -> "OpenedModel":

@@ -108,6 +108,8 @@ def _quiet() -> Iterator[None]:
 
 def _what_next(folder: str, data: list[str]) -> str:
     """Return what can be done with a trained encoder; nothing for other models."""
+    from declutr.corpus.source_files import source_files
+    from declutr.corpus.text_files import file_format
     from declutr.runs.training_texts import TextFiles
     from declutr.system.files import json_object
 
@@ -119,7 +121,7 @@ def _what_next(folder: str, data: list[str]) -> str:
         key = TextFiles(config.get("dataset_reader") or {}).texts_read[0]
     except ValueError:  # columns without names, which no command takes
         return f"Trained: {folder}"
-    if key != "text" and not all(one.endswith(".txt") for one in data):  # which has no keys
+    if key != "text" and any(file_format(file) != "text" for file in source_files(data)):
         files += f" --text-key {shlex.quote(key)}"
     return f"""Trained: {folder}. For example:
   declutr index {shlex.quote(folder)} {files} -o index

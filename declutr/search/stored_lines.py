@@ -13,10 +13,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from declutr.corpus.file_digests import appearance
 from declutr.corpus.text_inputs import no_text
 from declutr.search.index_files import OFFSETS, TEXT, SearchError
-from declutr.system.files import CheckedFile, DamagedFile
+from declutr.system.files import CheckedFile, DamagedFile, appearance
 
 _OFFSET = np.dtype("<i8")
 _BUFFERED = 1 << 16  # offsets that are kept in memory before they are written

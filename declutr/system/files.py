@@ -37,6 +37,21 @@ _EARLIER_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """How files of `torch.save` began before release 1.6: with a pickled number."""
 
 
+Appearance = tuple[int, int, int, int]
+"""The size, `mtime_ns`, `ctime_ns` and inode of a file."""
+
+
+def appearance(file: Path | str | int) -> Appearance:
+    """Return the size, times and inode of a file, which tell changes without reading it.
+
+    # Parameters
+
+    file : its path, or the descriptor of an open file, whose path may lead to another one by now.
+    """
+    stat = os.stat(file)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+
+
 @contextmanager
 def locked(file: Path, timeout: float = -1) -> Iterator[None]:
     """Hold a lock of several processes, or go on without where none can be had (in time)."""

@@ -15,7 +15,8 @@ import pytest
 
 from declutr.corpus import file_digests as module
 from declutr.corpus.documents import SourceError
-from declutr.corpus.file_digests import appearance, check_unchanged, file_digests
+from declutr.corpus.file_digests import check_unchanged, file_digests
+from declutr.system.files import appearance
 
 
 @pytest.fixture

@@ -454,6 +454,7 @@ def test_batches_of_tokens(trained: Path, texts: list[str]) -> None:
         ({"revision": "main"}, "revision is for transformers"),
         ({"whiten": True}, "There is no whitening stored with .*declutr whiten"),
         ({"overrides": {"model": {}}}, "overrides are for archives"),
+        ({"revision": "v1.0"}, "revision is for names on the hub; .* is a folder"),
         ({"pooling": "sum"}, r"Expected pooling to be one of mean, cls.*got 'sum'"),
     ],
 )
@@ -463,7 +464,8 @@ def test_invalid_settings_are_refused(
     if torch.cuda.is_available():
         message = message.replace("there are 0 GPUs", "there are")
     with pytest.raises(EncoderError, match=message):
-        transformer = "overrides" in settings or settings.get("pooling") == "sum"
+        wanted = [{"pooling": "sum"}, {"revision": "v1.0"}]
+        transformer = "overrides" in settings or settings in wanted
         Encoder(checkpoint if transformer else trained, **settings)
 
 

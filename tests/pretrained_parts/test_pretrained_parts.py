@@ -182,6 +182,10 @@ def test_the_pooling_of_folders_with_pooling_mode_keys(checkpoint: Path, tmp_pat
     with pytest.raises(ConfigurationError, match="lower case or a default prompt, for which"):
         open_model(str(folder))
     (folder / "sentence_bert_config.json").unlink()
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 8}')
+    with pytest.raises(ConfigurationError, match=r"keeps 8 dimensions .* Remove that setting"):
+        open_model(str(folder))
+    (folder / "config_sentence_transformers.json").unlink()
     write(["Transformer", "Pooling", "LSTM"], pooling_mode_mean_tokens=True)
     with pytest.raises(ConfigurationError, match="module 2, LSTM, which is not followed"):
         open_model(str(folder))

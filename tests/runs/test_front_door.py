@@ -35,14 +35,23 @@ def test_data_becomes_the_training_path(data_first: bool, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "told"),
-    [({}, " docs "), ({"text_key": "a b"}, " --text-key 'a b' "), ({"anchor": 0}, None)],
+    ("reader", "name", "told"),
+    [
+        ({}, "a.jsonl", "/docs -o "),
+        ({"text_key": "a b"}, "a.jsonl", "/docs --text-key 'a b' -o "),
+        ({"text_key": "a b"}, "a.txt.gz", "/docs -o "),
+        ({"anchor": 0}, "a.tsv", None),
+    ],
 )
-def test_what_is_next_names_the_column(reader: dict, told: str | None, tmp_path: Path) -> None:
+def test_what_is_next_names_the_column_of_records(
+    reader: dict, name: str, told: str | None, tmp_path: Path
+) -> None:
     kind = "text_pairs" if "anchor" in reader else "declutr"
     config = {"model": {"type": "declutr"}, "dataset_reader": {"type": kind, **reader}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    said = _what_next(str(tmp_path), ["docs"])
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / name).touch()
+    said = _what_next(str(tmp_path), [str(tmp_path / "docs")])
     assert told in said if told else said == f"Trained: {tmp_path}"
 
 

@@ -23,7 +23,7 @@ from declutr.evaluation.text_files import read_text
 DESCRIPTION = "task.json"
 """The name of the file that makes a folder a task."""
 
-_TABLES = ("documents", "queries", "relevance", "id", "text", "title", "query", "document", "grade")
+_RANKED = ("documents", "queries", "relevance", "id", "text", "title", "query", "document", "grade")
 _LABELLED = ("file", "train", "dev", "test", "text", "label")
 KEYS: dict[str, tuple[str, ...]] = {
     "classification": _LABELLED,
@@ -33,8 +33,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "sts": ("file", "train", "dev", "test", "text", "score", "subset"),
     "pair-classification": ("file", "dev", "test", "text", "label", "positive"),
     "bitext-mining": ("file", "dev", "test", "text", "subset"),
-    "retrieval": _TABLES,
-    "reranking": ("file", "dev", "test", "positive", "negative", *_TABLES),
+    "retrieval": _RANKED,
+    "reranking": ("file", "dev", "test", "positive", "negative", *_RANKED),
     "summarisation": (
         *("file", "dev", "test"),
         *("human_summaries", "machine_summaries", "relevance"),

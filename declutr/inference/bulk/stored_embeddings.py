@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from declutr.corpus.file_digests import Appearance, appearance
 from declutr.inference.bulk.manifest import MANIFEST, EmbeddingFolderError, Manifest
 from declutr.inference.bulk.shard_files import checked_shard, read_shard
 from declutr.system import local_path
-from declutr.system.files import CheckedFile, DamagedFile
+from declutr.system.files import Appearance, CheckedFile, DamagedFile, appearance
 
 # The number of shards held open: npy files are only mapped, others are held in memory.
 _MAPPED_OPEN, _READ_OPEN = 64, 2

@@ -9,7 +9,7 @@ import torch
 from allennlp.data.fields.field import Field
 
 from declutr.corpus.documents import PathLike, SourceError
-from declutr.corpus.file_digests import Appearance, appearance
+from declutr.system.files import Appearance, appearance
 
 
 class StoredImages:
