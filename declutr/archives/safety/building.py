@@ -10,8 +10,7 @@ tokens. Parameters are counted when they are registered in modules, which is bef
 initialised and occupy memory.
 """
 
-import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -36,6 +35,8 @@ _refused: ContextVar[list[UnsafeArchive] | None] = ContextVar("refused", default
 # The names that the user vouches for.
 _vouched: ContextVar[Collection[str]] = ContextVar("vouched", default=())
 _untrusted: ContextVar[bool] = ContextVar("untrusted", default=False)
+# The limits of `parameters_in_proportion`, which are called with each parameter that is registered.
+_limits: ContextVar[tuple[Callable[..., None], ...]] = ContextVar("limits", default=())
 
 
 def is_untrusted() -> bool:
@@ -136,7 +137,7 @@ def import_refused(file: str, what: str, name: str) -> UnsafeArchive:
 
 @contextmanager
 def parameters_in_proportion(weights_bytes: int) -> Iterator[None]:
-    """Return a context that limits the size of the modules that this thread builds.
+    """Return a context that limits the size of the modules that this thread or task builds.
 
     The limit is 1 GiB or 20 times the weights, whichever is more. A parameter counts each time it
     is registered, which includes tied parameters and loading.
@@ -150,13 +151,11 @@ def parameters_in_proportion(weights_bytes: int) -> Iterator[None]:
     `UnsafeArchive` : if the limit is exceeded, even if code inside replaced the error by another.
     """
     allowed = max(MAX_UNQUESTIONED_BYTES, MAX_RATIO * weights_bytes)
-    thread, count, size = threading.get_ident(), 0, 0
+    count, size = 0, 0
     refused: list[UnsafeArchive] = []
 
-    def take(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+    def take(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
         nonlocal count, size
-        if parameter is None or threading.get_ident() != thread:
-            return
         count += 1
         size += parameter.numel() * parameter.element_size()
         if count > MAX_PARAMETERS or size > allowed:
@@ -169,7 +168,7 @@ def parameters_in_proportion(weights_bytes: int) -> Iterator[None]:
             )
             raise refused[0]
 
-    handle = register_module_parameter_registration_hook(take)
+    token = _limits.set((*_limits.get(), take))
     try:
         yield
     except Exception as error:
@@ -177,4 +176,13 @@ def parameters_in_proportion(weights_bytes: int) -> Iterator[None]:
             raise refused[0] from error
         raise
     finally:
-        handle.remove()
+        _limits.reset(token)
+
+
+def _take(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
+    for take in _limits.get():
+        take(module, name, parameter)
+
+
+# For good: where hooks come and go, other threads that build a module fail in torch's loop over them.
+register_module_parameter_registration_hook(_take)

@@ -12,6 +12,7 @@ from allennlp.common import FromParams, Lazy, Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
 from allennlp.nn import Activation
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from declutr.archives.safety import (
     UnsafeArchive,
@@ -186,3 +187,23 @@ def test_the_limit_applies_neither_to_other_threads_nor_afterwards() -> None:
         thread.join()
     build()
     assert len(built) == 2
+
+
+def test_other_threads_build_modules_while_a_limit_begins_and_ends() -> None:
+    """As in a service that opens an encoder: torch fails where hooks change in its loop over them."""
+
+    def limit() -> None:
+        with parameters_in_proportion(0):
+            pass
+
+    def meanwhile(*_: object) -> None:
+        thread = threading.Thread(target=limit)
+        thread.start()
+        thread.join()
+
+    hooks = [register_module_parameter_registration_hook(meanwhile) for _ in range(2)]
+    try:
+        torch.nn.Linear(2, 2)
+    finally:
+        for hook in hooks:
+            hook.remove()
