@@ -346,10 +346,23 @@ def _long_enough(module: Any, forward: Any, input_ids: Tensor, **inputs: Any) ->
 def _drawn_alike(module: Any, forward: Any, hidden_states: Tensor, **kwargs: Any) -> Any:
     if module.training:
         return forward(hidden_states, **kwargs)
-    device = hidden_states.device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(0)
+    with _DrawnFrom(torch.Generator(hidden_states.device).manual_seed(0)):
         return forward(hidden_states, **kwargs)
+
+
+class _DrawnFrom(TorchFunctionMode):
+    """A context in which `torch.randn` draws from a generator of this thread, not of all."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.randn:
+            return func(*args, **{"generator": self._generator, **(kwargs or {})})
+        return func(*args, **(kwargs or {}))
 
 
 class _InItsDtype(TorchFunctionMode):

@@ -245,6 +245,27 @@ def test_reformer_embeds_a_text_alike_each_time() -> None:
         assert not torch.equal(model(ids)[0], model(ids)[0])
 
 
+def test_other_threads_do_not_change_what_reformer_draws() -> None:
+    """Nor does it set back the random numbers of a thread that trains."""
+
+    class LSHSelfAttention(torch.nn.Module):
+        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+            other = Thread(target=torch.rand, args=(3,))
+            other.start()
+            other.join()
+            return torch.randn(4, dtype=hidden_states.dtype)
+
+    model = LSHSelfAttention().eval()
+    mend(model)
+    torch.manual_seed(1)
+    found, drawn = model(torch.zeros(1)), torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.rand(4)[3:].equal(drawn)
+    torch.manual_seed(0)
+    assert torch.randn(4).equal(found)
+
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_deberta_works_under_autocast(copied: bool) -> None:
     """Padding stays hidden, and gradients are those of float32 within bfloat16's rounding."""
