@@ -168,7 +168,7 @@ class TextEmbedding:
         import torch
 
         from declutr.system.host_memory import HEAP, Arriving
-        from declutr.system.kernel_choices import usual_defaults
+        from declutr.system.kernel_choices import usual_device
         from declutr.system.processors import one_thread_if_forked
 
         device = self._model.device_type
@@ -176,7 +176,7 @@ class TextEmbedding:
             one_thread_if_forked()
             HEAP.settle()
         low = torch.autocast(device, torch.bfloat16, enabled=self.dtype == "bfloat16")
-        with usual_defaults(), low:
+        with usual_device(), low:
             return Arriving(self._model.embed(tokens))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ class TransformerModel(TextModel):
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         # Without special tokens, a blank text has no tokens at all; its embedding is zeros.
         kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
-        vectors = torch.zeros(len(pieces), self._width, device=self.device)
+        vectors = torch.zeros(len(pieces), self._width, dtype=torch.float32, device=self.device)
         if kept.any():
             token_ids, mask, types = (
                 to_device(tensors[key][kept], self.device)

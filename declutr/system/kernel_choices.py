@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,11 @@ def processor() -> str:
 
 
 class _UsualDtype:
-    """float32 as torch's default, which all threads share, until the last thread is done."""
+    """float32 as torch's default, which all threads share, until the last thread is done.
+
+    Where it is float32 already, nothing is set: another thread may set it meanwhile, as transformers
+    does while it loads a model in bfloat16.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
@@ -184,13 +188,14 @@ class _UsualDtype:
         with self._lock:
             if not self._inside:
                 self._before = torch.get_default_dtype()
-                torch.set_default_dtype(torch.float32)
+                if self._before != torch.float32:
+                    torch.set_default_dtype(torch.float32)
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside:
+            if not self._inside and self._before != torch.float32:
                 torch.set_default_dtype(self._before)
 
 
@@ -203,11 +208,18 @@ def usual_defaults() -> Iterator[None]:
 
     A program may have set others for its own tensors.
     """
-    with _USUAL_DTYPE:
-        # Within a context of `torch.device`, all that is measured would take longer.
-        usual = torch.empty(0).device.type == "cpu"
-        with nullcontext() if usual else torch.device("cpu"):
-            yield
+    with _USUAL_DTYPE, usual_device():
+        yield
+
+
+def usual_device() -> AbstractContextManager[Any]:
+    """Return a context in which this thread makes tensors on the CPU, whatever torch's default is.
+
+    Unlike `usual_defaults`, it changes nothing that other threads see.
+    """
+    # Within a context of `torch.device`, all that is measured would take longer.
+    usual = torch.empty(0).device.type == "cpu"
+    return nullcontext() if usual else torch.device("cpu")
 
 
 @usual_defaults()

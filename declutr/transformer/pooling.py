@@ -97,5 +97,5 @@ def pooled(vectors: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Ten
         raise ValueError(f"No pooling of tokens is called {pooling!r}: expected one of {POOLINGS}.")
     # Filled instead of multiplied by 0, because vectors at padding may be infinite or NaN.
     total = vectors.masked_fill(padding, 0.0).sum(dim=1)
-    counts = mask.sum(dim=1, keepdim=True).clamp_min(1)
+    counts = mask.sum(dim=1, keepdim=True).clamp_min(1).float()
     return total / (counts.sqrt() if pooling == "mean-sqrt-length" else counts)

@@ -170,6 +170,23 @@ def test_defaults_of_torch_do_not_matter(
     assert np.array_equal(encoder(texts, prompt="ka lo "), expected)
 
 
+@pytest.mark.parametrize("before, meanwhile", [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_the_default_dtype_is_left_to_other_threads(
+    before: str, meanwhile: str, checkpoint: Path, texts: list[str]
+) -> None:
+    """transformers sets it while another thread loads a model in bfloat16, and back afterwards."""
+    encoder = exact(checkpoint)
+    expected = encoder(texts)
+
+    def another_thread(*_: object) -> None:
+        torch.set_default_dtype(getattr(torch, meanwhile))
+
+    encoder._model.linear_part.register_forward_pre_hook(another_thread)
+    with other_defaults(before):
+        assert np.array_equal(encoder(texts), expected)
+        assert torch.get_default_dtype() == getattr(torch, meanwhile)
+
+
 @pytest.mark.parametrize("batch_size", [0, -1])
 def test_batch_sizes_out_of_range_are_refused(encoder: Encoder, batch_size: int) -> None:
     with pytest.raises(ValueError, match=f"batch_size must be at least 1.*got {batch_size}"):
