@@ -4,6 +4,7 @@ Each function takes a module right after its body ran. Where it depends on a rel
 repair is needed, the function tests that, and returns what it found.
 """
 
+import importlib
 import inspect
 import logging
 import os
@@ -13,6 +14,8 @@ from typing import Any
 from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
+
+SYSTEM = "declutr.system"  # of a later room
 
 _COMPARED = 8  # texts of each indexer whose tokens are compared with its vocabulary
 
@@ -59,7 +62,7 @@ def float32_checkpoints(module: ModuleType) -> bool:
 
     transformers loads (since 5) and builds (since 4.56) a model in the dtype that its configuration
     names. It also marks loaded modules as initialized, which makes AllenNLP's `reinit_modules` do
-    nothing.
+    nothing. One thread after another loads.
 
     Code that comes with a pretrained transformer is not run unless a recipe sets
     `trust_remote_code`, as for tokenizers.
@@ -80,7 +83,8 @@ def float32_checkpoints(module: ModuleType) -> bool:
         @classmethod
         def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
             kwargs = with_defaults(kwargs, trust=False)
-            model = transformers.AutoModel.from_pretrained(*args, **kwargs)
+            with importlib.import_module(SYSTEM).LOADING:
+                model = transformers.AutoModel.from_pretrained(*args, **kwargs)
             _clear_marks(model)
             return model
 
@@ -89,7 +93,8 @@ def float32_checkpoints(module: ModuleType) -> bool:
             # AllenNLP passes no `trust_remote_code` here. A configuration class from remote code
             # exists only if the recipe trusted that code.
             theirs = type(config).__module__.partition(".")[0] == "transformers_modules"
-            return transformers.AutoModel.from_config(config, **with_defaults(kwargs, theirs))
+            with importlib.import_module(SYSTEM).LOADING:
+                return transformers.AutoModel.from_config(config, **with_defaults(kwargs, theirs))
 
     class AutoConfig(transformers.AutoConfig):
         @classmethod

@@ -15,7 +15,7 @@ import torch
 from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
 from declutr.export.output_place import ExportError
-from declutr.system import loggers_at
+from declutr.system import LOADING, loggers_at
 
 _BATCH = 16
 _LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 600)
@@ -195,9 +195,10 @@ def by_encoder(folder: Path, texts: list[str]) -> np.ndarray:
 def _by_transformers(model: Exportable, folder: Path, texts: list[str]) -> np.ndarray:
     from transformers import AutoModel
 
-    transformer = AutoModel.from_pretrained(
-        folder, dtype=torch.float32, trust_remote_code=False
-    ).eval()
+    with LOADING:
+        transformer = AutoModel.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        ).eval()
     graph = model.graph(transformer)
     found = [
         graph(*(inputs[name] for name in model.inputs))[0].numpy()

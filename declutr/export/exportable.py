@@ -16,6 +16,7 @@ from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import Prompts
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening
+from declutr.system import LOADING
 from declutr.transformer.architectures import (
     has_unused_decoder,
     output_width,
@@ -218,11 +219,12 @@ def _stored_parts(place: str, with_head: bool, at: dict[str, Any]) -> Any:
     The configurations of many public encoders name a head of which no weights are stored.
     """
     how = {"dtype": torch.float32, "output_loading_info": True}
-    if with_head:
-        transformer, info = AutoModelForMaskedLM.from_pretrained(place, **how, **at)
-        if not info["missing_keys"]:
-            return transformer
-    transformer, info = AutoModel.from_pretrained(place, **how, **at)
+    with LOADING:
+        if with_head:
+            transformer, info = AutoModelForMaskedLM.from_pretrained(place, **how, **at)
+            if not info["missing_keys"]:
+                return transformer
+        transformer, info = AutoModel.from_pretrained(place, **how, **at)
     if any("pooler." in key for key in info["missing_keys"]):
         remove_pooler(transformer)
     return transformer

@@ -24,7 +24,7 @@ from declutr.export.training_record import TrainingRecord, add_scores, training_
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import not_told
-from declutr.system import local_path
+from declutr.system import LOADING, local_path
 from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
@@ -209,9 +209,10 @@ def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
 
     auto_class = AutoModelForMaskedLM if model.has_head else AutoModel
     # Every family of transformers has this attention, and it can be traced for ONNX.
-    return auto_class.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
-    ).eval()
+    with LOADING:
+        return auto_class.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
+        ).eval()
 
 
 def _cuts(size: int | None, width: int) -> bool:

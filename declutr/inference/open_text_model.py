@@ -10,6 +10,7 @@ from declutr.archives.static_folder import is_static
 from declutr.bridge.deferral import garbage
 from declutr.inference import KINDS, EncoderError, kind_at
 from declutr.inference.text_model import TextModel
+from declutr.system import LOADING
 from declutr.system.processors import keep_to_quota, one_thread_if_forked
 from declutr.system.releases import warn_of_untested_releases
 
@@ -69,7 +70,7 @@ def open_text_model(
         keep_to_quota()
         one_thread_if_forked()
         on = chosen_device(device)
-        with usual_defaults():
+        with LOADING, usual_defaults():
             return TransformerModel(
                 place, device=on, pooling=pooling, revision=revision, trust=trust
             )
@@ -84,7 +85,7 @@ def open_text_model(
 
     keep_to_quota()
     one_thread_if_forked()
-    with usual_defaults():
+    with LOADING, usual_defaults():
         return TrainedModel(place, device=on, overrides=overrides, trust=trust)
 
 

@@ -8,6 +8,8 @@ from allennlp.modules import Seq2VecEncoder
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from declutr.system import LOADING
+
 WITH_POOLER = ("albert", "bert", "ernie", "megatron-bert", "rembert")
 """The kinds of transformers whose pretrained pooler their sequence classifiers use."""
 
@@ -76,9 +78,9 @@ class ClassificationPooler(Seq2VecEncoder):
 
 def _pooler(model_name: str, kwargs: dict[str, Any]) -> torch.nn.Linear:
     """Return the linear layer of a transformer's pooler, in float32."""
-    pooler = getattr(
-        AutoModel.from_pretrained(model_name, **{"dtype": torch.float32, **kwargs}), "pooler", None
-    )
+    with LOADING:
+        model = AutoModel.from_pretrained(model_name, **{"dtype": torch.float32, **kwargs})
+    pooler = getattr(model, "pooler", None)
     layer = getattr(pooler, "dense", pooler)
     if not isinstance(layer, torch.nn.Linear):
         raise ConfigurationError(

@@ -13,7 +13,7 @@ from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.bridge.pretrained import require_same_pieces
-from declutr.system import raised_as
+from declutr.system import LOADING, raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import (
     AttendingAsNow,
@@ -243,12 +243,13 @@ def load_transformer(
     if hasattr(config, "reference_compile"):  # ModernBERT would compile itself on first use
         kwargs["reference_compile"] = False
     auto_class = AutoModelForMaskedLM if with_head else AutoModel
-    if load_weights:
-        model = auto_class.from_pretrained(model_name, **kwargs)
-    else:
-        dtype = kwargs.pop("dtype")
-        config = AutoConfig.from_pretrained(model_name, **kwargs)
-        model = auto_class.from_config(config, dtype=dtype, trust_remote_code=trust)
+    with LOADING:
+        if load_weights:
+            model = auto_class.from_pretrained(model_name, **kwargs)
+        else:
+            dtype = kwargs.pop("dtype")
+            config = AutoConfig.from_pretrained(model_name, **kwargs)
+            model = auto_class.from_config(config, dtype=dtype, trust_remote_code=trust)
     remove_pooler(model.base_model)
     return model
 

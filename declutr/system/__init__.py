@@ -1,15 +1,23 @@
-"""Imports by name, on demand or from the current folder, `~`, and state that a context changes."""
+"""Imports by name, on demand or from the current folder, `~`, and state that threads share."""
 
 import importlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+LOADING = threading.RLock()
+"""Held while a model is opened, or a transformer loaded: by one thread after another.
+
+transformers replaces functions for all threads meanwhile, such as the one that ties weights. Of two
+threads at once, one puts the replacement of the other back, which then stays for good.
+"""
 
 
 def local_path(path: str | os.PathLike) -> Path:

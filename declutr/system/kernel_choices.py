@@ -176,8 +176,8 @@ def processor() -> str:
 class _UsualDtype:
     """float32 as torch's default, which all threads share, until the last thread is done.
 
-    Where it is float32 already, nothing is set: another thread may set it meanwhile, as transformers
-    does while it loads a model in bfloat16.
+    Where it is float32 already, nothing is set: another thread may set it meanwhile, as
+    transformers does while it loads a model in bfloat16.
     """
 
     def __init__(self) -> None:

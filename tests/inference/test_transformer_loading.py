@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from allennlp.common import cached_transformers
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoTokenizer,
@@ -22,7 +25,9 @@ from transformers import (
 
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import EncoderError
+from declutr.modules.classification_pooler import ClassificationPooler
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
+from declutr.modules.transformer_embedder import load_transformer
 from tests.conftest import as_sentence_transformers
 from tests.families import (
     TEXTS,
@@ -136,3 +141,33 @@ def _means(place: Path, model: Any) -> np.ndarray:
         with torch.no_grad():
             rows.append(model(*inputs).last_hidden_state[0].mean(dim=0).numpy())
     return np.stack(rows)
+
+
+def test_one_thread_after_another_loads_a_transformer(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers replaces `tie_weights` for all threads meanwhile, and two never put it back."""
+    place, inside, most = str(checkpoint), [0], [0]
+    load = transformers.PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
+
+    def slowly(cls: type, *args: Any, **kwargs: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.05)
+        try:
+            return load(cls, *args, **kwargs)
+        finally:
+            inside[0] -= 1
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", classmethod(slowly))
+    tie_weights = transformers.PreTrainedModel.tie_weights
+    with ThreadPoolExecutor() as threads:
+        loading = [
+            threads.submit(opened, checkpoint),
+            threads.submit(load_transformer, place, True, True, {}),
+            threads.submit(cached_transformers.get, place, False),
+            threads.submit(ClassificationPooler, place, True),
+            threads.submit(opened, checkpoint),
+        ]
+    assert all(each.result() for each in loading) and most == [1]
+    assert transformers.PreTrainedModel.tie_weights is tie_weights

@@ -265,7 +265,6 @@ def test_other_threads_do_not_change_what_reformer_draws() -> None:
     assert torch.randn(4).equal(found)
 
 
-
 @pytest.mark.parametrize("copied", [False, True])
 def test_deberta_works_under_autocast(copied: bool) -> None:
     """Padding stays hidden, and gradients are those of float32 within bfloat16's rounding."""

@@ -184,5 +184,5 @@ def _take(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> 
         take(module, name, parameter)
 
 
-# For good: where hooks come and go, other threads that build a module fail in torch's loop over them.
+# For good: where hooks come and go, torch's loop over them fails in threads that build a module.
 register_module_parameter_registration_hook(_take)

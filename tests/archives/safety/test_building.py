@@ -190,7 +190,7 @@ def test_the_limit_applies_neither_to_other_threads_nor_afterwards() -> None:
 
 
 def test_other_threads_build_modules_while_a_limit_begins_and_ends() -> None:
-    """As in a service that opens an encoder: torch fails where hooks change in its loop over them."""
+    """As in a service that opens an encoder: torch loops over hooks, which must not change."""
 
     def limit() -> None:
         with parameters_in_proportion(0):
