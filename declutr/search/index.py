@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +114,10 @@ class SearchIndex:
         self._given = encoder
         self._prompt, self._prompt_name = prompt, prompt_name
         self._named_files = NamedFiles("`declutr search INDEX < FILE`")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, or another process, opens what it searches by again: faiss maps files.
+        return {name: value for name, value in vars(self).items() if name != "searcher"}
 
     def __len__(self) -> int:
         """Return the number of lines, including blank ones."""

@@ -1,9 +1,11 @@
 """All backends find the lines that a plain loop finds, in the same order."""
 
+import copy
 import itertools
 import json
 import logging
 import os
+import pickle
 import shutil
 import tracemalloc
 from dataclasses import replace
@@ -94,6 +96,13 @@ def copy_of_graph(graph, tmp_path) -> tuple[str, Path]:
 
 def opened(folder: Path, **settings) -> SearchIndex:
     return SearchIndex(folder, FakeEncoder(), **settings)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_and_pickles(graph: tuple[str, Path], copied: Any) -> None:
+    index = opened(graph[1])
+    expected = index.search("w1", 3)
+    assert copied(index).search("w1", 3) == expected
 
 
 class TestApproximate:

@@ -1,10 +1,11 @@
 """The class `StoredEmbeddings`, which reads a folder of embeddings like an array on disk."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,9 +79,19 @@ class StoredEmbeddings:
                     "which makes it again."
                 )
         self._starts = np.cumsum([0, *(shard.rows for shard in self._shards)])  # (shards + 1,)
-        mapped = manifest.settings["format"] == "npy"
-        self._shard = lru_cache(_MAPPED_OPEN if mapped else _READ_OPEN)(self._read)
         self._checks: dict[int, CheckedFile | None] = {}
+        self._shard = self._kept_open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_shard"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._shard = self._kept_open()  # a copy, or another process, opens shards by itself
+
+    def _kept_open(self) -> Callable[[int], np.ndarray]:
+        mapped = self.manifest.settings["format"] == "npy"
+        return lru_cache(_MAPPED_OPEN if mapped else _READ_OPEN)(self._read)
 
     @property
     def dimension(self) -> int:

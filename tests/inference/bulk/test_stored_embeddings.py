@@ -1,7 +1,9 @@
 """Tests of stored embeddings; the oracle is one array of all rows in memory, indexed by numpy."""
 
+import copy
 import gc
 import os
+import pickle
 import shutil
 
 import numpy as np
@@ -106,6 +108,13 @@ def test_other_indices_are_refused(stored, index):
 def test_blocks_of_zero_rows_are_refused(stored):
     with pytest.raises(ValueError, match="at least 1 row, got 0"):
         next(stored.blocks(0))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_and_pickles(stored, rows, copied):
+    """A data set that spawned workers read from has it as an attribute."""
+    assert np.array_equal(stored[3], rows[3])
+    assert np.array_equal(copied(stored)[:], rows)
 
 
 def test_an_empty_folder_of_embeddings(tmp_path):
