@@ -76,7 +76,9 @@ def configured_max_positions(config: Any, trust: bool = False) -> int | None:
         return None
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            transformer = AutoModel.from_config(config, trust_remote_code=trust)
+            # Without a dtype, transformers makes that of the checkpoint torch's default meanwhile.
+            how = {"dtype": torch.float32, "trust_remote_code": trust}
+            transformer = AutoModel.from_config(config, **how)
     except Exception:  # code that needs the transformer itself will raise the same error
         return table
     return table - first_position(transformer)
