@@ -21,6 +21,7 @@ from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
 from declutr.system.distributed import is_distributed
+from declutr.system.processors import one_thread_if_forked
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
@@ -319,6 +320,8 @@ class DeCLUTR(RecordedModel):
         `ConfigurationError` : the batch lacks what the objective needs, or has what it cannot use.
         `NonFiniteLoss` : the loss of a training step is not a finite number.
         """
+        if device_of(anchors).type == "cpu":
+            one_thread_if_forked()  # as a Predictor that a server opens before it forks
         if positives is None and not self.training:
             embeddings = self.embed(flat(anchors))
             if self._feedforward is None:

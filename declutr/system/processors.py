@@ -43,6 +43,7 @@ _INSTRUCTIONS = {
 
 _set_here: list[int] = []  # numbers of threads that this module has set, not the user
 _computes: list[int] = []  # the process that computes, or that this one was forked from
+_forked: list[int] = []  # this process, if it was forked from one that had computed
 _shares: list[int] = []  # numbers of threads that `share_processors` has set
 
 
@@ -171,14 +172,19 @@ def one_thread_if_forked() -> None:
     import torch
 
     here = os.getpid()
-    if _computes and _computes[-1] != here and torch.get_num_threads() > 1:
-        torch.set_num_threads(1)
-        logger.warning(
-            "This process was forked from one that had embedded texts, and computes with one "
-            "thread: torch would wait for the others without end. Spawned processes have threads "
-            'of their own, as `multiprocessing.get_context("spawn")` starts them.'
-        )
+    new = bool(_computes) and _computes[-1] != here
     _computes[:] = [here]
+    if new:
+        _forked[:] = [here]
+    # Each Python thread has a number of its own, once it has computed.
+    if _forked == [here] and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+        logger.log(
+            logging.WARNING if new else logging.DEBUG,
+            "This process was forked from one that had embedded texts, or trained, and computes "
+            "with one thread: torch would wait for the others without end. Spawned processes have "
+            'threads of their own, as `multiprocessing.get_context("spawn")` starts them.',
+        )
 
 
 def share_processors(device: torch.device) -> None:

@@ -5,10 +5,12 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from allennlp.predictors import Predictor
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from declutr import Encoder
@@ -38,6 +40,7 @@ def test_a_forked_process_computes_with_one_thread(
     """Where the process that it was forked from had computed, whose threads it would wait for."""
     before = torch.get_num_threads()
     monkeypatch.setattr(module, "_computes", [])
+    monkeypatch.setattr(module, "_forked", [])
     try:
         torch.set_num_threads(2)
         for _ in range(2):  # not forked
@@ -47,22 +50,31 @@ def test_a_forked_process_computes_with_one_thread(
         for _ in range(2):
             one_thread_if_forked()
         assert torch.get_num_threads() == 1
+        torch.set_num_threads(2)  # as they are in a thread that has computed before
+        one_thread_if_forked()
+        assert torch.get_num_threads() == 1
         (record,) = caplog.records
         assert "was forked from one that had embedded texts" in record.message
     finally:
         torch.set_num_threads(before)
 
 
-def test_encoders_ask_whether_they_are_in_a_forked_process(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["encoder", "predictor"])
+def test_encoders_and_predictors_ask_whether_they_are_in_a_forked_process(
+    kind: str, checkpoint: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = torch.get_num_threads()
-    encoder = Encoder(checkpoint, device="cpu", dtype="float32")
-    expected = encoder("ka lo")
+    if kind == "encoder":
+        embed: Any = Encoder(checkpoint, device="cpu", dtype="float32")
+    else:
+        predictor: Any = Predictor.from_path(str(trained))
+        embed = lambda text: predictor.predict(text)["embeddings"]  # noqa: E731
+    expected = embed("ka lo")
     try:
         torch.set_num_threads(2)
         monkeypatch.setattr(module, "_computes", [-1])
-        assert np.allclose(encoder("ka lo"), expected, atol=1e-6)
+        monkeypatch.setattr(module, "_forked", [])
+        assert np.allclose(embed("ka lo"), expected, atol=1e-6)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
