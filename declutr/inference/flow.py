@@ -18,6 +18,7 @@ from declutr.bridge.adamw import AdamW
 from declutr.inference.embedding_moments import ROWS, WhiteningError
 from declutr.inference.fitted_map import FittedMap
 from declutr.inference.flow_network import FlowNetwork
+from declutr.system.processors import one_thread_if_forked
 
 _CLIP = 1.0  # the largest norm of a gradient, as in the public code
 _WORSE = 10.0  # bits for each dimension; a flow of few texts loses some of its first batch
@@ -163,6 +164,7 @@ class Flow(FittedMap):
 
     @torch.no_grad()
     def _map(self, rows: np.ndarray) -> np.ndarray:
+        one_thread_if_forked()  # a static encoder computes nothing else by torch
         return self.network(torch.from_numpy(rows)).numpy()
 
     def _stored(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from declutr import Encoder
 from declutr.bridge.repairs import _WorkerContext
+from declutr.inference.flow import Flow
 from declutr.system import distributed
 from declutr.system import processors as module
 from declutr.system.processors import (
@@ -59,13 +60,17 @@ def test_a_forked_process_computes_with_one_thread(
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("kind", ["encoder", "predictor"])
+@pytest.mark.parametrize("kind", ["encoder", "predictor", "flow"])
 def test_encoders_and_predictors_ask_whether_they_are_in_a_forked_process(
     kind: str, checkpoint: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = torch.get_num_threads()
-    if kind == "encoder":
-        embed: Any = Encoder(checkpoint, device="cpu", dtype="float32")
+    if kind == "flow":
+        rows = np.random.default_rng(0).normal(size=(64, 16))
+        flow = Flow.fit([rows])
+        embed: Any = lambda text: flow.transform(rows)  # noqa: E731
+    elif kind == "encoder":
+        embed = Encoder(checkpoint, device="cpu", dtype="float32")
     else:
         predictor: Any = Predictor.from_path(str(trained))
         embed = lambda text: predictor.predict(text)["embeddings"]  # noqa: E731
