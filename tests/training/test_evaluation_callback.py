@@ -23,7 +23,7 @@ from declutr.inference.encoder import Encoder
 from declutr.models.declutr import DeCLUTR
 from declutr.training.evaluation_callback import EvaluateEmbeddings
 from tests import two_processes
-from tests.conftest import run_config, shared_by_workers
+from tests.conftest import run_config, shared_by_workers, table_config
 from tests.evaluation_runs import TEXTS, Scripted, several, these_tasks, write_benchmark
 from tests.training.whole_runs import STEPS, Run, same
 
@@ -64,19 +64,25 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable:
 
 
 @pytest.fixture(scope="module")
-def configured(checkpoint: Path, corpus_file: Path, data: Path) -> Callable:
-    """Return a function that configures a run of two epochs with a checkpoint after each step."""
+def configured(checkpoint: Path, table: Path, corpus_file: Path, data: Path) -> Callable:
+    """Return a function that configures a run of two epochs with a checkpoint after each step.
+
+    It trains a table, or a transformer where its passes, its draws or its processes matter.
+    """
 
     def make(
         settings: dict[str, Any] | None,
         trainer: dict[str, Any] | None = None,
         resume: bool = True,
         validate: bool = True,
+        transformer: bool = False,
     ) -> dict[str, Any]:
         callbacks = [{"type": "exact_resume"}] if resume else []
         if settings is not None:
             callbacks.append({"type": "evaluate_embeddings", "data": str(data), **settings})
-        config = run_config(checkpoint, corpus_file)
+        config = table_config(table, corpus_file)
+        if transformer:
+            config = run_config(checkpoint, corpus_file)
         every = {"save_every_num_batches": 1, "keep_most_recent_by_count": None}
         config["trainer"] |= {"num_epochs": 2, "checkpointer": {"type": "atomic", **every}}
         config["trainer"] |= {"callbacks": callbacks, **(trainer or {})}
@@ -106,14 +112,14 @@ def alone(
 ) -> tuple[bool, Run]:
     """Train without evaluation and "exact_resume", so that all random numbers are one sequence."""
     run = Run(tmp_path_factory.mktemp("alone") / "run")
-    run.train(configured(None, resume=request.param))
+    run.train(configured(None, resume=request.param, transformer=True))
     return request.param, run
 
 
 def test_training_is_the_same_bit_for_bit(alone: tuple[bool, Run], trained: Callable) -> None:
     """The tasks draw random numbers too, always the same ones."""
     resume, expected = alone
-    run = trained(DRAWING, resume=resume)
+    run = trained(DRAWING, resume=resume, transformer=True)
     scores = run.evaluations
     assert list(scores) == list(range(ALL + 1))
     counts = [len({s[f"drawing/{name}"] for s in scores.values()}) for name in ("drawn", "norm")]
@@ -143,7 +149,8 @@ def test_draws_of_a_task_would_change_training_if_not_restored(
 
     monkeypatch.setattr(module, "undisturbed", careless)
     resume, expected = alone
-    assert not same(trained(DRAWING, resume=resume).weights(ALL), expected.weights(ALL))
+    run = trained(DRAWING, resume=resume, transformer=True)
+    assert not same(run.weights(ALL), expected.weights(ALL))
 
 
 WITHOUT_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -215,7 +222,7 @@ def test_a_run_in_a_moved_folder_keeps_its_own_best_weights(
 
 
 def test_scores_at_the_end_are_those_of_the_archive(trained: Callable, data: Path) -> None:
-    run = trained({"tasks": ["STS-B"], "batch_size": 4}, validate=False)
+    run = trained({"tasks": ["STS-B"], "batch_size": 4}, validate=False, transformer=True)
     file = data / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     rows = [line.split("\t") for line in file.read_text().splitlines()]
     encoder = Encoder(run.folder, cuda_device=-1)
@@ -274,7 +281,7 @@ def test_sentences_are_read_whole_without_changing_the_reader(
         return outcome(self, trainer)
 
     monkeypatch.setattr(module.EvaluationTasks, "outcome", spy)
-    trained({"tasks": ["drawing"]})
+    trained({"tasks": ["drawing"]}, transformer=True)
     assert len(seen) == 3
     for sample_spans, embeddings, expected in seen:
         assert sample_spans and embeddings.dtype == np.float32
@@ -361,9 +368,8 @@ def test_a_run_that_only_gets_worse_keeps_its_initial_weights(
 def test_with_a_moving_average_its_weights_are_scored_and_kept(
     trained: Callable, configured: Callable, tmp_path: Path
 ) -> None:
-    run = trained(
-        {"tasks": ["drawing"], "every_num_steps": 2, "select_by": "drawing/norm"}, AVERAGE
-    )
+    settings = {"tasks": ["drawing"], "every_num_steps": 2, "select_by": "drawing/norm"}
+    run = trained(settings, AVERAGE)
     norms = {step: scores["drawing/norm"] for step, scores in run.evaluations.items()}
     step = run.metrics()["best_step"]
     assert norms[step] == max(norms[s] for s in (2, 3, 4, 6))
@@ -403,6 +409,7 @@ def test_an_epoch_that_ends_early_is_evaluated(
     config = configured(
         {"tasks": ["scripted"], "every_num_epochs": 8, "select_by": LEVEL},
         {"validation_metric": "+mlm_accuracy", "patience": 1, "num_epochs": 9},
+        transformer=True,
     )
     config["trainer"]["optimizer"]["lr"] = 0.0  # never better than in the first epoch
     config["validation_data_loader"] = {**config["data_loader"], "resample": False}
@@ -559,7 +566,8 @@ def together(
             folder.mkdir()
             cases = []
             for name, options in kinds.items():
-                config = configured(None if name.endswith("alone") else SCRIPTED)
+                settings = None if name.endswith("alone") else SCRIPTED
+                config = configured(settings, transformer=True)
                 config["data_loader"]["batch_size"] //= 2  # as many steps as one process has
                 if name.endswith("alone"):
                     config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
@@ -586,7 +594,7 @@ def test_two_processes_agree_on_scores_and_best_weights(
 def test_processes_validate_the_start_together(together: tuple, trained: Callable) -> None:
     runs = together[0]
     callbacks = [{"type": "run_record"}, {"type": "exact_resume"}]
-    one = trained(None, {"num_epochs": 1, "callbacks": callbacks})
+    one = trained(None, {"num_epochs": 1, "callbacks": callbacks}, transformer=True)
     done = [run.folder for run in (one, runs["ddp alone"], runs["fsdp alone"])]
     starts = [json.loads((folder / "run.json").read_text())["start"] for folder in done]
     name = "validation_contrastive_loss"  # masks differ by process
