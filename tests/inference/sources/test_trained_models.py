@@ -118,7 +118,7 @@ def test_poolings_differ(bert: Path) -> None:
         assert np.abs(rows[one] - rows[other]).max() > 1e-2, (one, other)
 
 
-@pytest.mark.parametrize("pooling", PLAIN)
+@pytest.mark.parametrize("pooling", ["mean", "last", "first-last"])
 def test_neighbours_and_order_do_not_matter(
     checkpoint: Path, texts: list[str], pooling: str
 ) -> None:
@@ -126,7 +126,7 @@ def test_neighbours_and_order_do_not_matter(
     alone = open_encoder(spec, device="cpu", batch_size=1)
     expected = np.concatenate([alone([text]) for text in texts])
     order = np.random.default_rng(0).permutation(len(texts))
-    for batch_size in (1, 2, 7, 1000):
+    for batch_size in (2, 7, 1000):
         together = open_encoder(spec, device="cpu", batch_size=batch_size)
         assert np.abs(together(texts) - expected).max() < 1e-5
         assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
