@@ -30,11 +30,17 @@ _PROCESS = ("duration", "memory")  # figures of a process, not of a run
 class Snapshots(AtomicCheckpointer):
     """Copies the run's folder right after each checkpoint, as a kill at that moment leaves it."""
 
+    places: tuple[str, ...] = ()
+    """Of the only checkpoints within epochs; none means all."""
+
     def save_checkpoint(self, trainer: Any) -> None:
+        done = trainer._epochs_completed, trainer._batches_in_epoch_completed
+        place = "e{}_b{}".format(*done)
+        if self.places and done[1] and place not in self.places:
+            return
         super().save_checkpoint(trainer)
         folder = Path(self._serialization_dir)
-        done = trainer._epochs_completed, trainer._batches_in_epoch_completed
-        target = folder.parent / "cut" / "e{}_b{}".format(*done)
+        target = folder.parent / "cut" / place
         shutil.copytree(folder, target, copy_function=shutil.copyfile)
 
 
@@ -78,9 +84,10 @@ def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
         instances = [Instance({"x": TensorField(torch.randn(4)), "label": y}) for y in labels]
         loaders.append(SimpleDataLoader(instances, batch_size=3, vocab=model.vocab))
     folder.mkdir(parents=True, exist_ok=True)
+    is_cut_later = folder.name == "whole" or "distributed" in changes
     checkpointer = {
         "type": "snapshots_of_tests" if folder.name == "whole" else "atomic",
-        "save_every_num_batches": 1,
+        "save_every_num_batches": 1 if is_cut_later else None,
         "keep_most_recent_by_count": 3,
         **changes.pop("checkpointer", {}),
     }

@@ -12,7 +12,7 @@ import torch
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.optimizers import Optimizer
 
-from tests.resumed_runs import differences, make_trainer, outcome
+from tests.resumed_runs import Snapshots, differences, make_trainer, outcome
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,7 @@ MULTI = {
     "parameter_groups": [[["classify"], {"optimizer_name": "last"}]],
 }
 CONSTANT = {"type": "constant"}
+STEPS_ALONE = {"save_completed_epochs": False, "save_every_num_batches": 1}
 
 
 def every_two_epochs(**more: Any) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def combined(*schedulers: dict[str, Any]) -> dict[str, Any]:
 OPTIONS: dict[str, dict[str, Any]] = {
     "average": AVERAGE,
     "average of a part": {**AVERAGE, "no_grad": ["layers.0"], "grad_norm": 0.1},
-    "average, no epochs": {**AVERAGE, "checkpointer": {"save_completed_epochs": False}},
+    "average, no epochs": {**AVERAGE, "checkpointer": STEPS_ALONE},
     "clipping": {"grad_clipping": 0.01, "grad_norm": True, "run_confidence_checks": True},
     "patience": {"patience": 1, "num_epochs": 6, "validation_metric": "+accuracy"},
     "two metrics": {"validation_metric": ["+accuracy", "-loss"], "enable_default_callbacks": False},
@@ -95,9 +96,14 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def apart(folder: Path, *places: str, **changes: Any) -> dict[str, list[str]]:
-    """What differs in runs cut off at `places`, of those that had a checkpoint there."""
-    whole = outcome(folder / "whole", **changes)
+def apart(folder: Path, *places: str, alone: bool = True, **changes: Any) -> dict[str, list[str]]:
+    """What differs in runs cut off at `places`, of those that had a checkpoint there.
+
+    Within epochs there are no others, unless `alone` is false.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Snapshots, "places", places if alone else ())
+        whole = outcome(folder / "whole", **changes)
     cut = [place for place in places if (folder / "cut" / place).exists()]
     assert cut
     found = {p: differences(whole, outcome(folder / "cut" / p, **changes)) for p in cut}
@@ -108,7 +114,8 @@ def apart(folder: Path, *places: str, **changes: Any) -> dict[str, list[str]]:
 def test_options(name: str, tmp_path: Path) -> None:
     """Between two epochs, within one, after the last step of one, and at the end."""
     last = "e2_b0" if name == "patience" else "e3_b0"
-    different = apart(tmp_path, "e1_b0", "e1_b2", "e2_b3", last, **OPTIONS[name])
+    places = "e1_b0", "e1_b2", "e2_b3", last
+    different = apart(tmp_path, *places, alone=False, **OPTIONS[name])
     if name == "validated at times":
         # AllenNLP repeats the last validation; without one in this process there is none.
         names = different.pop("e1_b0", []) + different.pop("e1_b2", [])

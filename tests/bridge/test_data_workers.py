@@ -102,9 +102,9 @@ def test_an_order_of_rows_is_the_same_in_all_workers(shares: bool, bare: Any) ->
     assert read(MultiProcessDataLoader) == [numbers] * 3
 
 
-def test_spawned_workers_draw_what_forked_ones_draw() -> None:
+def test_other_workers_draw_what_forked_ones_draw() -> None:
     expected = epochs(Drawing(True), count=1)
-    assert epochs(Drawing(True), count=1, start="spawn") == expected
+    assert epochs(Drawing(True), count=1, start="forkserver") == expected
 
 
 def test_instances_that_are_kept_are_drawn_once() -> None:

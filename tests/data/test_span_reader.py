@@ -490,9 +490,9 @@ class TestAllenNLPLoader:
     """AllenNLP's own loader also gets fresh spans in every epoch."""
 
     @pytest.mark.slow
-    def test_fresh_spans_in_spawned_workers(self, make, corpus_file):
+    def test_fresh_spans_in_workers_that_are_not_forked(self, make, corpus_file):
         reader = make()
-        loader = allennlp_loader(reader, corpus_file, 1, start_method="spawn")
+        loader = allennlp_loader(reader, corpus_file, 1, start_method="forkserver")
         for epoch in range(2):
             expected = collated(reader, corpus_file, range(24), epoch)
             assert sorted(texts(loader)) == sorted(texts([expected]))

@@ -16,7 +16,7 @@ from declutr.objectives.without_negatives.k_means import k_means, principal_comp
 from declutr.training import cluster_callback
 from declutr.training.checkpointer import AtomicCheckpointer
 from declutr.training.cluster_callback import RefreshClusters
-from tests.conftest import make_documents, run_config
+from tests.conftest import make_documents, table_config
 from tests.training.test_exact_resume import differences
 
 pytestmark = pytest.mark.slow
@@ -25,17 +25,15 @@ EPOCHS, TEXTS = 3, 24
 
 
 @pytest.fixture
-def config(checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
+def config(table: Path, tmp_path: Path) -> dict[str, Any]:
     file = tmp_path / "sentences.txt"
     file.write_text("\n".join(["", *make_documents(TEXTS, 6, seed=2)]) + "\n")
-    config = run_config(checkpoint, file)
+    config = table_config(table, file)
     reader = config["dataset_reader"]
     kept = {key: reader[key] for key in ("tokenizer", "token_indexers")}
     config["dataset_reader"] = {"type": "sentences", "with_ids": True, **kept}
     loss = {"type": "deep_cluster", "instances": 30, "embedding_size": 32, "clusters": 4}
     config["model"] |= {"feedforward": None, "loss": loss}
-    mlm = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
-    mlm["masked_language_modeling"] = False
     refresh = {"type": "refresh_clusters", "dimension": 8, "batch_size": 10}
     config["trainer"] |= {
         "type": "declutr",

@@ -63,6 +63,10 @@ CASES: dict[str, tuple[dict, dict, dict, dict]] = {
     "offloaded": ({}, {}, {"cpu_offload": True}, {}),
     "replicas": ({}, {}, {"replicas": 2}, {}),
 }
+# A second step is of weights that have been updated, and of what the objective remembers. Of these
+# cases it would show no more than of the others.
+ONE_STEP = {"contrastive", "mlm", "head without mlm", "mix of layers", "accumulation", "in groups"}
+ONE_STEP |= {"checkpointing", "chunks", "chunks, checkpointing", "frozen"}
 # Of two layers and the rest, how many lie gathered beside each other in these cases.
 GATHERED = dict.fromkeys(("contrastive", "checkpointing", "chunks", "chunks, checkpointing"), 2)
 GATHERED["kept gathered"] = 3
@@ -117,9 +121,10 @@ def results(
 
 def _compute(checkpoint: Path, corpus: Path, folder: Path) -> None:
     cases: list[tuple[tuple, dict]] = []
-    for model, embedder, options, how in CASES.values():
+    for name, (model, embedder, options, how) in CASES.items():
         config = model_config(checkpoint, model, embedder)
-        cases.append(((config, [batch_of(4, 0), batch_of(4, 1)], {**FSDP, **options}), how))
+        batches = [batch_of(4, seed) for seed in range(1 if name in ONE_STEP else 2)]
+        cases.append(((config, batches, {**FSDP, **options}), how))
     for family in FAMILIES:
         config = model_config(build(family, folder / family), {}, {"eval_mode": True})
         del config["text_field_embedder"]["token_embedders"]["tokens"]["transformer_kwargs"]

@@ -10,7 +10,7 @@ from allennlp.training.metric_tracker import MetricTracker
 
 import declutr.training.evaluation_tasks as evaluation
 from declutr.training.run_record import no_better_than
-from tests.conftest import run_config
+from tests.conftest import table_config
 from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
 from tests.training.whole_runs import STEPS, Run, same
 
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow
 TOLD = "this run did not improve the model"
 
 
-def made(checkpoint: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> dict[str, Any]:
+def made(table: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> dict[str, Any]:
     """Return a configuration of two epochs with validation and a checkpoint after each step."""
-    config = run_config(checkpoint, corpus, validation_data_path=str(corpus))
+    config = table_config(table, corpus, validation_data_path=str(corpus))
     config["validation_data_loader"] = {**config["data_loader"], "resample": False}
     config["trainer"]["optimizer"]["lr"] = lr
     config["trainer"] |= {
@@ -34,8 +34,8 @@ def made(checkpoint: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> di
 
 
 @pytest.fixture
-def configured(checkpoint: Path, corpus_file: Path) -> Callable[..., dict[str, Any]]:
-    return lambda **changes: made(checkpoint, corpus_file, **changes)
+def configured(table: Path, corpus_file: Path) -> Callable[..., dict[str, Any]]:
+    return lambda **changes: made(table, corpus_file, **changes)
 
 
 def metrics(run: Run) -> dict[str, Any]:
@@ -97,10 +97,10 @@ def test_validating_the_start_does_not_change_the_run(
 
 
 @pytest.fixture(scope="module")
-def straight(checkpoint: Path, corpus_file: Path, tmp_path_factory: Any) -> dict[str, Any]:
+def straight(table: Path, corpus_file: Path, tmp_path_factory: Any) -> dict[str, Any]:
     """Return the metrics of a run that is not interrupted."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    return metrics(trained(made(checkpoint, corpus_file, lr=2.0), folder))
+    return metrics(trained(made(table, corpus_file, lr=2.0), folder))
 
 
 @pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS])
