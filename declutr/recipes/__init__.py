@@ -44,20 +44,24 @@ def moved_to(file: Path) -> str | None:
 
 def recipe_names() -> list[str]:
     """Return the names of all recipes, those at the top first, without those of earlier paths."""
-    return sorted(_names() - earlier_names().keys(), key=lambda name: (name.count("/"), name))
+    return _names()[0]
 
 
 def earlier_names() -> dict[str, str]:
     """Return the names that recipes had in release 1.9, each with the name of today."""
-    folder = recipes_folder()
-    moved = {name: moved_to(folder / f"{name}{SUFFIX}") for name in _names()}
-    return {name: new.removesuffix(SUFFIX) for name, new in sorted(moved.items()) if new}
+    return _names()[1]
 
 
-def _names() -> set[str]:
-    folder = recipes_folder()
-    files = folder.rglob(f"*{SUFFIX}")
-    return {file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files}
+def _names() -> tuple[list[str], dict[str, str]]:
+    """Return what `recipe_names` and `earlier_names` do, of one look at each file."""
+    folder, names, earlier = recipes_folder(), [], {}
+    for file in folder.rglob(f"*{SUFFIX}"):
+        name = file.relative_to(folder).as_posix().removesuffix(SUFFIX)
+        if new := moved_to(file):
+            earlier[name] = new.removesuffix(SUFFIX)
+        else:
+            names.append(name)
+    return sorted(names, key=lambda n: (n.count("/"), n)), dict(sorted(earlier.items()))
 
 
 def recipe_path(name: str | os.PathLike[str], of_package: bool = False) -> Path:
@@ -79,8 +83,8 @@ def recipe_path(name: str | os.PathLike[str], of_package: bool = False) -> Path:
         return file
     folder = recipes_folder()
     wanted = Path(name).as_posix().removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)
-    wanted = earlier_names().get(wanted, wanted)
-    names = recipe_names()
+    names, earlier = _names()
+    wanted = earlier.get(wanted, wanted)
     found = [known for known in names if wanted in (known, known.rpartition("/")[2])]
     if wanted in found or len(found) == 1:
         return folder / f"{wanted if wanted in found else found[0]}{SUFFIX}"
