@@ -1,6 +1,7 @@
 """Everything tests share: a tiny checkpoint and a corpus, made on the spot. No hub, no network."""
 
 import json
+import logging
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -42,6 +43,10 @@ settings.load_profile("untimed")
 multiprocessing.set_forkserver_preload(
     ["declutr.plugin", "allennlp.commands", "transformers.modeling_utils"]
 )
+
+# Each training tells every setting and parameter, which takes a twentieth of a small one.
+for _name in ("allennlp.common.params", "allennlp.nn.initializers"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 RECIPES = Path(__file__).parent.parent / "training_config"
 STAND_IN = "the transformer of a test"
