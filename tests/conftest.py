@@ -274,7 +274,7 @@ def run_config(checkpoint: Path, corpus: Path, **changes: Any) -> dict[str, Any]
 
 
 def table_config(table: Path, corpus: Path, **changes: Any) -> dict[str, Any]:
-    """As `run_config`, of a static encoder: a tenth of the time, where the model does not matter."""
+    """As `run_config`, of a static encoder: in a tenth of the time, where any model will do."""
     config = run_config(table, corpus, **changes)
     embedder = {"type": "token_embedding_bag", "model_name": str(table), "token_dropout": 0.1}
     config["model"]["text_field_embedder"] = embedder

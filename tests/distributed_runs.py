@@ -100,6 +100,7 @@ def cut_and_whole(folder: str, kind: str) -> dict[str, Any]:
     ):
         place = f"{folder}/{kind} {name}"
         settings = kind, batches
+        changes["checkpointer"] = {"save_every_num_batches": 1}
         whole = run(f"{place} straight", *settings, 0, **changes)
         run(f"{place} cut", *settings, kill_at, **changes)
         found[name] = whole, run(f"{place} cut", *settings, 0, **changes)

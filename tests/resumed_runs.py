@@ -84,9 +84,9 @@ def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
         instances = [Instance({"x": TensorField(torch.randn(4)), "label": y}) for y in labels]
         loaders.append(SimpleDataLoader(instances, batch_size=3, vocab=model.vocab))
     folder.mkdir(parents=True, exist_ok=True)
-    is_cut_later = folder.name == "whole" or "distributed" in changes
+    is_cut_later = folder.name == "whole"
     checkpointer = {
-        "type": "snapshots_of_tests" if folder.name == "whole" else "atomic",
+        "type": "snapshots_of_tests" if is_cut_later else "atomic",
         "save_every_num_batches": 1 if is_cut_later else None,
         "keep_most_recent_by_count": 3,
         **changes.pop("checkpointer", {}),

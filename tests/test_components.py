@@ -218,9 +218,14 @@ def test_the_package_can_be_included() -> None:
 
 
 def test_names_are_registered_without_the_bridge() -> None:
-    """Give AllenNLP the two names that it lacks here, so that it imports without the bridge."""
-    words = ran(
+    """AllenNLP is as it is, until it is given the two names of what the plugin imports of it."""
+    *error, name, known = ran(
         """
+        import declutr
+        try:
+            import allennlp.training.optimizers
+        except Exception as error:
+            print(error)
         import huggingface_hub
         huggingface_hub.HfFolder = huggingface_hub.Repository = object
         import declutr.plugin
@@ -229,7 +234,8 @@ def test_names_are_registered_without_the_bridge() -> None:
         """,
         DECLUTR_BRIDGE="0",
     )
-    assert words == ["NTXent", "True"]
+    assert any(lacking in " ".join(error) for lacking in ("HfFolder", "torchvision", "AdamW"))
+    assert (name, known) == ("NTXent", "True")
 
 
 def test_a_pipeline_without_this_package_imports_the_bridge_alone(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ KINDS = {
 RESUMED = [RECIPES / f"{name}.jsonnet" for name in sorted(KINDS)]
 OTHERS = [pytest.param(one, marks=pytest.mark.long) for one in TRAINED if one not in RESUMED]
 
-# They differ in numbers alone, which `test_reclaim_page.py` compares: one step is in `make test-long`.
+# They differ in numbers alone, which `test_reclaim_page.py` compares. Their step is a long test.
 ALIKE = {
     f"reclaim/ablations/{name}"
     for name in (
