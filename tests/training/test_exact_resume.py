@@ -82,11 +82,7 @@ def resume(straight: tuple, make_trainer: Callable, tmp_path: Path) -> Callable:
     return resumed
 
 
-@pytest.mark.parametrize(
-    ("straight", "place"),
-    [*(("plain", place) for place in PLACES), *(("memory", place) for place in MEMORY_PLACES)],
-    indirect=["straight"],
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_a_resumed_run_equals_one_without_interruption(
     straight: tuple, resume: Callable, tmp_path: Path, place: tuple
 ) -> None:
@@ -99,6 +95,14 @@ def test_a_resumed_run_equals_one_without_interruption(
         resumed, whole = (metrics_of(f, epoch) for f in (tmp_path / "run", folder))
         assert {"training_loss", "training_mlm_loss", "validation_mlm_loss"} <= resumed.keys()
         assert resumed == whole
+
+
+@pytest.mark.parametrize("straight", ["memory"], indirect=True)
+@pytest.mark.parametrize("place", MEMORY_PLACES)
+def test_a_memory_is_resumed(
+    straight: tuple, resume: Callable, tmp_path: Path, place: tuple
+) -> None:
+    test_a_resumed_run_equals_one_without_interruption(straight, resume, tmp_path, place)
 
 
 def test_without_the_callback_a_resumed_run_differs(straight: tuple, resume: Callable) -> None:
