@@ -142,7 +142,7 @@ def made_data(kind: str, folder: Path, documents: list[str]) -> list[str]:
     rng = random.Random(0)
     if kind == "texts":
         file = folder / "docs.txt"
-        file.write_text("\n".join(documents * 2))
+        file.write_text("\n".join(documents))
         return ["--texts", str(file)]
     words = sorted({word for document in documents for word in document.split()})
     if kind == "labels":
@@ -150,13 +150,13 @@ def made_data(kind: str, folder: Path, documents: list[str]) -> list[str]:
         rows = [
             (" ".join(rng.choices(own, k=6)), topic)
             for topic, own in TOPICS.items()
-            for _ in "x" * 30
+            for _ in "x" * 15
         ]
         rng.shuffle(rows)
         file.write_text("text,label\n" + "".join(f"{text},{topic}\n" for text, topic in rows))
         return ["--rows", str(file)]
     file = folder / "pairs.jsonl"
-    pairs = [" ".join(rng.sample(words, 4)) for _ in range(200)]
+    pairs = [" ".join(rng.sample(words, 4)) for _ in range(80)]
     lines = [{"anchor": text, "positive": f"{text} {rng.choice(words)}"} for text in pairs]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return ["--pairs", str(file)]
