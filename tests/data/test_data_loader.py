@@ -117,8 +117,14 @@ class TestEpochs:
 
 class TestSameForAnyNumberOfWorkers:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
-    @pytest.mark.parametrize("changes", [{}, {"batch_size": None, "max_tokens": 1500}], ids=str)
+    @pytest.mark.parametrize(
+        ("workers", "method", "changes"),
+        [
+            *((1, "fork", {}), (2, "fork", {}), (1, "spawn", {})),
+            *((workers, "fork", {"batch_size": None, "max_tokens": 1500}) for workers in (1, 2)),
+        ],
+        ids=str,
+    )
     def test_two_epochs(self, make, workers, method, changes):
         plain = make(**changes)
         busy = make(num_workers=workers, start_method=method, **changes)
