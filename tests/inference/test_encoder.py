@@ -630,7 +630,7 @@ def mixed_texts(count: int) -> list[str]:
 
 
 def test_a_real_checkpoint_embeds_texts_independently_of_each_other(real: Path) -> None:
-    texts = mixed_texts(20)
+    texts = mixed_texts(10)
     for long_texts in ("truncate", "chunk"):
         encoder = exact(real, long_texts=long_texts)
         together = encoder(texts)
