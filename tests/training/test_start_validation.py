@@ -10,7 +10,7 @@ from allennlp.training.metric_tracker import MetricTracker
 
 import declutr.training.evaluation_tasks as evaluation
 from declutr.training.run_record import no_better_than
-from tests.conftest import table_config
+from tests.conftest import run_config, table_config
 from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
 from tests.training.whole_runs import STEPS, Run, same
 
@@ -19,9 +19,11 @@ pytestmark = pytest.mark.slow
 TOLD = "this run did not improve the model"
 
 
-def made(table: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> dict[str, Any]:
+def made(
+    place: Path, corpus: Path, lr: float = 1e-2, of: Callable = table_config, **trainer: Any
+) -> dict[str, Any]:
     """Return a configuration of two epochs with validation and a checkpoint after each step."""
-    config = table_config(table, corpus, validation_data_path=str(corpus))
+    config = of(place, corpus, validation_data_path=str(corpus))
     config["validation_data_loader"] = {**config["data_loader"], "resample": False}
     config["trainer"]["optimizer"]["lr"] = lr
     config["trainer"] |= {
@@ -78,11 +80,12 @@ THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
     ids=["exact_resume", "plain", "one_reader"],
 )
 def test_validating_the_start_does_not_change_the_run(
-    configured: Callable, tmp_path: Path, resume: bool, trainer: dict, loaders: dict
+    checkpoint: Path, corpus_file: Path, tmp_path: Path, resume: bool, trainer: dict, loaders: dict
 ) -> None:
+    """The masks of validation are drawn, too."""
     runs = []
     for looks in (True, False):
-        config = configured(num_epochs=1, **trainer) | loaders
+        config = made(checkpoint, corpus_file, of=run_config, num_epochs=1, **trainer) | loaders
         config["trainer"]["callbacks"][0]["validate_start"] = looks
         del config["trainer"]["callbacks"][1 + resume :]
         runs.append(trained(config, tmp_path / str(looks)))
