@@ -44,6 +44,7 @@ TRACEBACK = "DECLUTR_TRACEBACK"
 TOLD = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
 """What the help of a command says of errors."""
 
+_OF_PROCESSES = ("cuda_devices", "num_nodes", "primary_address", "primary_port", "ddp_accelerator")
 _LEAVING = 10  # seconds that data workers of a killed run hold its lock, until they notice
 _made: set[Path] = set()  # folders that this process has made for runs
 
@@ -239,21 +240,35 @@ def _add_arguments(parser: Any) -> None:
 
 
 def known_nodes(module: ModuleType) -> None:
-    """Refuse a `--node-rank` of a node that the configuration does not have.
+    """Refuse a `--node-rank` that the configuration does not have, and unknown keys of processes.
 
     Without `distributed.num_nodes`, each of several nodes trained alone, on all data, and nothing
-    said so. Can be removed when `train_model` compares the two.
+    said so. Keys of `distributed` that are misspelt, or of AllenNLP 1, were left out. Nodes that
+    were given no port chose one each, and waited for each other until torch's timeout.
+    Can be removed when `train_model` compares the nodes, and refuses keys that it does not know.
     """
 
     @replaces(module)
     def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         rank = signature(original).bind(params, *args, **kwargs).arguments.get("node_rank") or 0
-        nodes = int((params.params.get("distributed") or {}).get("num_nodes") or 1)
+        distributed = params.params.get("distributed") or {}
+        nodes = int(distributed.get("num_nodes") or 1)
+        if unknown := sorted(set(distributed) - set(_OF_PROCESSES)):
+            raise module.ConfigurationError(
+                f"distributed has no key '{unknown[0]}'. Expected {', '.join(_OF_PROCESSES)}; "
+                "AllenNLP 1 called those in the middle master_address and master_port."
+            )
         if rank >= nodes:
             raise module.ConfigurationError(
                 f"Got --node-rank {rank}, and distributed.num_nodes is {nodes}: this node would "
                 "have no part in the run. Set distributed.num_nodes to the number of nodes; ranks "
                 "count from 0."
+            )
+        if nodes > 1 and distributed.get("primary_port") is None:
+            raise module.ConfigurationError(
+                f"distributed.num_nodes is {nodes}, and there is no primary_port, by which nodes "
+                "find each other. Set distributed.primary_address to the host of the node of rank "
+                "0, and primary_port to a port that is free there, on all nodes."
             )
         return original(params, *args, **kwargs)
 

@@ -150,7 +150,10 @@ def test_the_folder_of_another_run_is_kept(
     assert Path("out", "config.json").exists()
 
 
-@pytest.mark.parametrize("distributed", [None, {"cuda_devices": [-1, -1]}, {"num_nodes": 2}])
+@pytest.mark.parametrize(
+    "distributed",
+    [None, {"cuda_devices": [-1, -1]}, {"num_nodes": 2, "primary_port": 29500}],
+)
 def test_a_node_that_the_configuration_does_not_have_is_refused(
     bare: Any, monkeypatch: pytest.MonkeyPatch, distributed: dict[str, Any] | None
 ) -> None:
@@ -168,6 +171,25 @@ def test_a_node_that_the_configuration_does_not_have_is_refused(
     with pytest.raises(ConfigurationError, match=rf"Got --node-rank {nodes}, and .* is {nodes}: "):
         module.train_model(Params({"distributed": distributed}), "run", node_rank=nodes)
     assert began == [*range(nodes)]
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"ddp_acelerator": {"type": "fsdp"}}, r"no key 'ddp_acelerator'\. Expected cuda_devices, "),
+        ({"num_nodes": 2, "master_address": "a", "master_port": 1}, "no key 'master_address'.*AllenN"),
+        ({"num_nodes": 2, "primary_address": "localhost"}, "num_nodes is 2, and .* no primary_port"),
+    ],
+)
+def test_keys_by_which_processes_would_not_find_each_other_are_refused(
+    bare: Any, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], message: str
+) -> None:
+    """AllenNLP left out what it does not know, and nodes without a port chose one each."""
+    module = bare("allennlp.commands.train")
+    monkeypatch.setattr(module, "train_model", lambda params, folder, node_rank=0: None)
+    configurations.known_nodes(module)
+    with pytest.raises(ConfigurationError, match=message):
+        module.train_model(Params({"distributed": {"cuda_devices": [-1, -1], **keys}}), "run")
 
 
 def test_one_process_at_a_time_trains_in_a_folder(

@@ -244,7 +244,8 @@ def test_all_instances_of_several_tasks_are_evaluated(tmp_path: Path) -> None:
 
 
 def test_several_processes_are_refused_before_training(tmp_path: Path) -> None:
-    for distributed in ({"cuda_devices": [-1, -1]}, {"cuda_devices": [-1], "num_nodes": 2}):
+    nodes = {"cuda_devices": [-1], "num_nodes": 2, "primary_port": 29500}
+    for distributed in ({"cuda_devices": [-1, -1]}, nodes):
         settings = {**config(tmp_path), "distributed": distributed}
         with pytest.raises(ConfigurationError, match="the test data of the first process alone"):
             train_model(Params(settings), str(tmp_path / "run"))
