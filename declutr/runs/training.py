@@ -55,7 +55,8 @@ def train(
     loaded has taken one.
 
     The same call again goes on where an interrupted run was (Ctrl-C leaves a checkpoint of the last
-    step), and returns the encoder of a finished one at once.
+    step; several processes go on from the last one that was written), and returns the encoder of a
+    finished one at once.
 
     # Parameters
 
@@ -90,7 +91,7 @@ def train(
     `declutr.runs.known_keys.RecipeError` : the recipe has no such key, or needs a model.
     `declutr.recipes.UnknownRecipe` (a `ValueError`) : there is no such recipe.
     `TypeError`, `ValueError` : the texts are not what the recipe reads.
-    `KeyboardInterrupt` : training was stopped; the last step is in a checkpoint.
+    `KeyboardInterrupt` : training was stopped; of one process, the last step is in a checkpoint.
     """
     _refuse_in_started_process()
     run = RunFolder(local_path(output).absolute())
