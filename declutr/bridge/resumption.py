@@ -7,9 +7,10 @@ the scale of gradients, not what is saved. So older checkpoints are loaded corre
 
 import logging
 import random
+from functools import partial
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from declutr.bridge.repairs import replaces
@@ -274,6 +275,29 @@ def validation_draws(module: ModuleType) -> None:
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
+
+
+def special_tokens(module: ModuleType) -> None:
+    """Let several processes go on with a vocabulary whose special tokens are not AllenNLP's.
+
+    AllenNLP reads the vocabulary of the run by its own `@@UNKNOWN@@` and `@@PADDING@@`, and ended
+    with a bare `AssertionError` where `vocabulary` has an `oov_token`, as recipes of text VAEs.
+    Can be removed when `train_model` passes these settings on.
+    """
+
+    @replaces(module)
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        given, vocabularies = params.params.get("vocabulary") or {}, module.Vocabulary
+        tokens = {name: given[name] for name in ("padding_token", "oov_token") if name in given}
+        if not tokens:
+            return original(params, *args, **kwargs)
+        module.Vocabulary = SimpleNamespace(  # type: ignore[attr-defined]
+            from_files=partial(vocabularies.from_files, **tokens)
+        )
+        try:
+            return original(params, *args, **kwargs)
+        finally:
+            module.Vocabulary = vocabularies  # type: ignore[attr-defined]
 
 
 def stopped_runs(module: ModuleType) -> None:

@@ -101,6 +101,7 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
         repairs.ended_training,
         evaluation.whole_test,
         evaluation.whole_validation,
+        resumption.special_tokens,
     ),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (

@@ -176,9 +176,18 @@ def test_a_node_that_the_configuration_does_not_have_is_refused(
 @pytest.mark.parametrize(
     "keys, message",
     [
-        ({"ddp_acelerator": {"type": "fsdp"}}, r"no key 'ddp_acelerator'\. Expected cuda_devices, "),
-        ({"num_nodes": 2, "master_address": "a", "master_port": 1}, "no key 'master_address'.*AllenN"),
-        ({"num_nodes": 2, "primary_address": "localhost"}, "num_nodes is 2, and .* no primary_port"),
+        (
+            {"ddp_acelerator": {"type": "fsdp"}},
+            "no key 'ddp_acelerator'. Expected cuda_devices",
+        ),
+        (
+            {"num_nodes": 2, "master_address": "a", "master_port": 1},
+            "no key 'master_address'",
+        ),
+        (
+            {"num_nodes": 2, "primary_address": "localhost"},
+            "is 2, and there is no primary_port",
+        ),
     ],
 )
 def test_keys_by_which_processes_would_not_find_each_other_are_refused(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from allennlp.common import Lazy
+from allennlp.common import Lazy, Params
 from allennlp.data import Instance, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import TensorField
@@ -453,3 +453,26 @@ def test_checkpoints_are_found_in_a_folder_of_any_name(
     found.state_is_sharded, found._rank = True, 1
     assert found._find_all_checkpoints() == {(2, 0)}
     assert module.Checkpointer(str(tmp_path / "none"))._find_all_checkpoints() == set()
+
+
+def test_special_tokens_of_a_vocabulary_are_those_that_the_run_was_begun_with(
+    bare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Several processes are given the vocabulary that lies in the folder of the run."""
+    module, given = bare("allennlp.commands.train"), []
+    spawned = SimpleNamespace(spawn=lambda _, args, **__: given.append(args))
+    monkeypatch.setattr(module, "mp", spawned)
+    tokens = {"padding_token": "<pad>", "oov_token": "<unk>"}
+    Vocabulary({"tokens": {"word": 1}}, **tokens).save_to_files(str(tmp_path / "vocabulary"))
+    params = Params({"vocabulary": tokens, "distributed": {"cuda_devices": [-1, -1]}})
+    params.to_file(str(tmp_path / "config.json"))
+
+    def resumed() -> None:
+        module.train_model(params.duplicate(), str(tmp_path), recover=True, dry_run=True)
+
+    with pytest.raises(AssertionError, match="OOV token not found!"):
+        resumed()
+    resumption.special_tokens(module)
+    resumed()
+    assert {name: given[0][0]["vocabulary"][name] for name in tokens} == tokens
+    assert module.Vocabulary is Vocabulary
