@@ -149,7 +149,7 @@ class ConsistencyModel(TaskModelWrapper):
         if self._view_weight or not parts[UNLABELLED]:
             views = self._of_views(parts, OWN, len(logits))
         if self._view_weight:
-            of_views = torch.stack([cross_entropy(view, labels) for view in views]).sum()
+            of_views = torch.stack([_of_labelled(view, labels) for view in views]).sum()
             loss = loss + self._view_weight * self._recorded("view_loss", of_views)
         if parts[UNLABELLED]:
             logits, views = self._of_unlabelled(parts)
@@ -234,6 +234,12 @@ class ConsistencyModel(TaskModelWrapper):
     def _recorded(self, name: str, value: Tensor) -> Tensor:
         self.training_means.record(name, all_reduced(value) / world_size())
         return value
+
+
+def _of_labelled(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross entropy of the texts of all processes that have a label, or 0."""
+    total = cross_entropy(logits, labels, reduction="sum")
+    return total * world_size() / all_reduced((labels >= 0).sum()).clamp_min(1)
 
 
 def _parts(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data.fields import LabelField
 from allennlp.models import BasicClassifier, Model, load_archive
 from allennlp.predictors import Predictor, TextClassifierPredictor
 
@@ -324,12 +325,29 @@ def annealed(instances: list[Any]) -> Model:
     return pronounced(model)
 
 
+def test_views_of_texts_without_a_label_have_no_cross_entropy(tmp_path: Path) -> None:
+    """As the reader "glue" gives them with `keep_unlabelled`, of which a batch may be full."""
+    vocab, batch = read(tmp_path, semi_supervised(num_views=1))
+    model = build(consistency(classifier(), annealing="linear", divergence_weight=0.0), vocab)
+    model.attach(OfThreeEpochs())
+    views = model.model({"tokens": {"tokens": batch["augmented_tokens"]["tokens"]["tokens"][:, 0]}})
+    for labelled in (1, 0):
+        batch["label"][labelled:] = -100
+        model(**batch)["loss"].backward()
+        expected = naive_cross_entropy(views["logits"][:1], batch["label"][:1]) if labelled else 0
+        assert model.get_metrics(reset=True)["view_loss"] == pytest.approx(expected, rel=1e-5)
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    """Also where annealing leaves out unequal numbers of texts."""
+    """Also where annealing leaves out unequal numbers of texts, and where one has all labels."""
     reader = semi_supervised(num_views=2, unlabelled=2, label_fraction=0.5)
     made = DatasetReader.from_params(Params(reader))
     instances = list(made.read(data_file(tmp_path)))
     for instance in instances:
         made.apply_token_indexers(instance)
+    assert_two_processes_equal_one(annealed, instances)
+    for instance in instances[len(instances) // 2 :]:
+        instance.add_field("label", LabelField(-100, skip_indexing=True))
     assert_two_processes_equal_one(annealed, instances)
