@@ -255,8 +255,8 @@ def known_nodes(module: ModuleType) -> None:
         nodes = int(distributed.get("num_nodes") or 1)
         if unknown := sorted(set(distributed) - set(_OF_PROCESSES)):
             raise module.ConfigurationError(
-                f"distributed has no key '{unknown[0]}'. Expected {', '.join(_OF_PROCESSES)}; "
-                "AllenNLP 1 called those in the middle master_address and master_port."
+                f"distributed has no key '{unknown[0]}'. Expected {', '.join(_OF_PROCESSES)} "
+                "(master_address and master_port of AllenNLP 1 are primary_... now)."
             )
         if rank >= nodes:
             raise module.ConfigurationError(
@@ -264,13 +264,21 @@ def known_nodes(module: ModuleType) -> None:
                 "have no part in the run. Set distributed.num_nodes to the number of nodes; ranks "
                 "count from 0."
             )
-        if nodes > 1 and distributed.get("primary_port") is None:
-            raise module.ConfigurationError(
-                f"distributed.num_nodes is {nodes}, and there is no primary_port, by which nodes "
-                "find each other. Set distributed.primary_address to the host of the node of rank "
-                "0, and primary_port to a port that is free there, on all nodes."
-            )
+        if told := without_port(distributed):
+            raise module.ConfigurationError(told)
         return original(params, *args, **kwargs)
+
+
+def without_port(distributed: dict[str, Any]) -> str | None:
+    """Return what is wrong with `distributed` if several nodes are without a port, or `None`."""
+    nodes = int(distributed.get("num_nodes") or 1)
+    if nodes == 1 or distributed.get("primary_port") is not None:
+        return None
+    return (
+        f"distributed.num_nodes is {nodes}, and there is no primary_port, by which nodes find each "
+        "other. Set distributed.primary_address to the host of the node of rank 0, and "
+        "primary_port to a port that is free there, on all nodes."
+    )
 
 
 def first_tables(module: ModuleType) -> None:

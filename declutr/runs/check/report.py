@@ -12,6 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 import declutr.components  # noqa: F401 - registers the names that recipes use
+from declutr.bridge.configurations import without_port
 from declutr.corpus import SourceError
 from declutr.models.declutr import DeCLUTR
 from declutr.runs.check import advice
@@ -134,6 +135,8 @@ def check_recipe(
     if trained:
         report.warnings += idle_settings(walk.settings, bool(config.get("validation_data_path")))
     report.findings += _of_schedule(config)
+    if portless := without_port(config.get("distributed") or {}):
+        report.findings.append(Finding("distributed.primary_port", portless))
     try:
         report.device = device_of_run(config)
     except ConfigurationError as error:

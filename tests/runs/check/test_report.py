@@ -138,6 +138,13 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
             "distributed.cuda_devices",
             "asks for GPU 64",
         ),
+        (
+            "declutr",
+            "distributed",
+            {"cuda_devices": [-1, -1], "num_nodes": 2},
+            "distributed.primary_port",
+            "is 2, and there is no primary_port",
+        ),
         ("infersent", "validation_data_path", None, "validation_data_path", "'shrinking_decay'"),
         ("deep_cluster", "model.loss.clusters", 500, "train_data_path", "texts for 500 clusters"),
         ("contrastive_tension", "data_loader.batch_size", 4, "train_data_path", "groups of 3"),
