@@ -5,8 +5,10 @@ together with the bridge. Each function takes a module of AllenNLP right after i
 """
 
 import importlib
+import inspect
 import itertools
 import json
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,6 +18,8 @@ from typing import Any
 from declutr.bridge.own_names import as_before
 from declutr.bridge.registry import extend, own_name
 from declutr.bridge.repairs import replaces
+
+logger = logging.getLogger(__name__)
 
 # Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
 PLUGIN = "declutr.plugin"
@@ -82,6 +86,32 @@ def nearest_keys(module: ModuleType) -> None:
             named = module.ConfigurationError(f"{error}. {told}")
             named.names_keys = True  # the same class may be built of another one of its kind
             raise named from None
+
+
+_OF_COMMANDS = {"model", "data_loader", "validation_data_loader", "serialization_dir", "local_rank"}
+
+
+def trainer_keys(module: ModuleType) -> None:
+    """Tell of keys that a trainer does not take, such as a misspelt one, with the nearest one.
+
+    AllenNLP's trainer takes any key, and passed over those that it does not know. They are an error
+    of a trainer that sets `refuses_other_keys`, as "declutr" does, and a warning of all others,
+    whose runs may have had some for long. Can be removed when the trainer refuses them.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        names = inspect.signature(original).parameters.keys()
+        other = {key: kwargs[key] for key in kwargs.keys() - names - {"run_sanity_checks"}}
+        if other:
+            taken = names | inspect.signature(type(self)).parameters.keys()
+            keys = sorted(taken - _OF_COMMANDS - {"self", "args", "kwargs"})
+            told = importlib.import_module(NEAREST).of_wrong_keys(other, keys)
+            told = f"Extra parameters passed to {type(self).__name__}: {other}. {told}"
+            if getattr(self, "refuses_other_keys", False):
+                raise module.ConfigurationError(told)
+            logger.warning("%s What it does not take has no effect.", told)
+        original(self, *args, **kwargs)
 
 
 def one_draw_warning(module: ModuleType) -> None:

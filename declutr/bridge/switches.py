@@ -251,6 +251,7 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
     "allennlp.training.util": (additions.moved_runs, configurations.noted_folders),
     "allennlp.training.gradient_descent_trainer": (
         additions.attached_models,
+        additions.trainer_keys,
         undecayed.optimized_models,
     ),
     "allennlp.training.optimizers": (undecayed.groups_by_module,),

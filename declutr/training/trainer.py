@@ -51,8 +51,10 @@ class DeCLUTRTrainer(GradientDescentTrainer):
 
     # Raises
 
-    `ConfigurationError` : `read_every` is below 1.
+    `ConfigurationError` : `read_every` is below 1, or a key is none that the trainer takes.
     """
+
+    refuses_other_keys = True  # as all classes but AllenNLP's trainer do: see `declutr.bridge`
 
     def __init__(self, *args: Any, read_every: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,15 @@ def test_a_loss_that_is_no_number_ends_the_run(every: int, tmp_path: Path) -> No
 def test_read_every_below_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="read_every must be at least 1, got 0"):
         make_trainer(tmp_path, type="declutr", read_every=0)
+
+
+def test_a_key_that_the_trainer_does_not_take_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """AllenNLP's own trainer goes on, and the misspelt number of epochs is that by default."""
+    told = r"Extra parameters passed to .*Trainer: {'num_epoch': 9}. Did you mean 'num_epochs' for"
+    with pytest.raises(ConfigurationError, match=told):
+        make_trainer(tmp_path / "own", type="declutr", num_epoch=9)
+    make_trainer(tmp_path / "others", type="gradient_descent", num_epoch=9, run_sanity_checks=False)
+    (warning,) = (one for one in caplog.messages if "num_epoch'" in one)
+    assert re.match(told, warning) and warning.endswith("has no effect.")
