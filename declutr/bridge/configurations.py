@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from declutr.bridge.component_names import short
 from declutr.bridge.own_names import spelt
 from declutr.bridge.repairs import replaces
 
@@ -278,6 +279,53 @@ def without_port(distributed: dict[str, Any]) -> str | None:
         f"distributed.num_nodes is {nodes}, and there is no primary_port, by which nodes find each "
         "other. Set distributed.primary_address to the host of the node of rank 0, and "
         "primary_port to a port that is free there, on all nodes."
+    )
+
+
+def told_seeds(module: ModuleType) -> None:
+    """Warn of seeds that change next to nothing; see `idle_seeds`.
+
+    Can be removed when the seeds at the top of a configuration are those of a run.
+    """
+
+    @replaces(module)
+    def prepare_environment(original: Any, params: Any) -> None:
+        if told := idle_seeds(getattr(params, "params", params)):
+            logger.warning(told)
+        original(params)
+
+
+_SEEDS = {"random_seed": 13370, "numpy_seed": 1337, "pytorch_seed": 133}  # AllenNLP's defaults
+_SEED = 13370  # the default of all that has a seed in this package, and of the recipes
+
+
+def idle_seeds(config: dict[str, Any]) -> str | None:
+    """Return what to do about seeds at the top of a configuration that its run does not draw by.
+
+    Dropout and masks follow the seed of the callback "exact_resume", and order and spans those of
+    the loader "declutr" and its reader. Who changed the seeds at the top alone, as other recipes of
+    AllenNLP want it, got the same run again. Of other loaders, the order follows them.
+    """
+    trainer = config.get("trainer")
+    given = trainer.get("callbacks") if isinstance(trainer, dict) else None
+    callbacks = [one if isinstance(one, dict) else {"type": one} for one in given or ()]
+    kinds = [short(one.get("type")) for one in callbacks]
+    if "exact_resume" not in kinds:
+        return None
+    number = kinds.index("exact_resume")
+    parts: dict[str, Any] = {part: config.get(part) for part in ("data_loader", "dataset_reader")}
+    parts[f"trainer.callbacks.{number}"] = {"seed": _SEED, **callbacks[number]}
+    objects = {path: part for path, part in parts.items() if isinstance(part, dict)}
+    drawn = {f"{path}.seed": part["seed"] for path, part in objects.items() if "seed" in part}
+    usual = (None, _SEED, *drawn.values())
+    idle = {key: config.get(key) for key in _SEEDS if config.get(key) not in (*usual, _SEEDS[key])}
+    if not idle or "data_loader.seed" not in drawn:
+        return None
+    told, own = (", ".join(f"{key} {seed}" for key, seed in one.items()) for one in (idle, drawn))
+    return (
+        f"{told}: layers without pretrained weights begin by these seeds, and nothing else follows "
+        f"them. Order, spans, dropout and masks are drawn by {own}: for another run, set these, "
+        "too. In a recipe of your own, `seed::` is all of them."
     )
 
 

@@ -226,6 +226,7 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
         configurations.default_transformers,
     ),
     "allennlp.common.from_params": (additions.nearest_keys,),
+    "allennlp.common.util": (configurations.told_seeds,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (registry.yielding_names,),
     "allennlp.commands.predict": (additions.blank_lines,),

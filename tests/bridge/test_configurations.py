@@ -220,3 +220,32 @@ def test_one_process_at_a_time_trains_in_a_folder(
         module.train_model(alone, str(run.with_name("other")))
     assert [Path(folder).name for folder in began] == ["one", "one", "one", "other"]
     assert not {file.name for file in run.parent.iterdir()} - {".one.lock"}
+
+
+def test_seeds_that_change_nothing_are_told(bare: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Only those at the top, which AllenNLP's own recipes are repeated by."""
+    config = Params.from_file(str(recipe_path("declutr"))).as_dict(quiet=True)
+    module = bare("allennlp.common.util")
+    configurations.told_seeds(module)
+    module.prepare_environment(Params(config | {"random_seed": 7, "pytorch_seed": 8}))
+    (told,) = (message for message in caplog.messages if "random_seed" in message)
+    assert told.startswith("random_seed 7, pytorch_seed 8: layers without pretrained weights")
+    own = ("data_loader.seed", "dataset_reader.seed", "trainer.callbacks.1.seed")
+    assert "drawn by " + ", ".join(f"{path} 13370" for path in own) in told
+    assert configurations.idle_seeds(config) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pytorch_seed": None},
+        {"pytorch_seed": 133},
+        {"pytorch_seed": 7, "trainer": "no_op"},
+        {"pytorch_seed": 7, "trainer": {"callbacks": [{"type": "exact_resume", "seed": 7}]}},
+        {"pytorch_seed": 7, "trainer": {"callbacks": ["run_record"]}},
+        {"random_seed": 7, "data_loader": {"batch_size": 4, "shuffle": True}},
+    ],
+)
+def test_seeds_that_have_an_effect_are_not_told(changes: dict[str, Any]) -> None:
+    config = Params.from_file(str(recipe_path("declutr"))).as_dict(quiet=True)
+    assert configurations.idle_seeds({**config, **changes}) is None

@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 import declutr.components  # noqa: F401 - registers the names that recipes use
-from declutr.bridge.configurations import without_port
+from declutr.bridge.configurations import idle_seeds, without_port
 from declutr.corpus import SourceError
 from declutr.models.declutr import DeCLUTR
 from declutr.runs.check import advice
@@ -123,6 +123,7 @@ def check_recipe(
     wrong = [one for one in walk.findings if one not in passed]
     report = Report(str(sources.path), settings, findings + wrong)
     report.warnings += advice.of_settings(config, walk.settings, output)
+    report.warnings += [told] if (told := idle_seeds(config)) else []
     report.warnings += [
         f"{one.path}: {one.message} Nothing is read by it, for there is no validation data."
         for one in passed

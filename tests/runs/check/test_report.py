@@ -328,3 +328,9 @@ def test_bins_of_a_histogram_hold_all_rows() -> None:
     assert found.bins[0][0] <= 0 and found.bins[-1][1] >= 30_000
     assert found.quantiles["50%"] == 120 and found.quantiles["100%"] == 30_000
     assert len(found.bins) <= 14 and lengths_of(lengths[:0]) is None
+
+
+def test_seeds_at_the_top_alone_are_told() -> None:
+    report = check_recipe("declutr", '{"pytorch_seed": 7}', with_data=False)
+    assert any(one.startswith("pytorch_seed 7: ") for one in report.warnings)
+    assert not any("seed" in one for one in check_recipe("declutr", "", None, False).warnings)
