@@ -231,6 +231,7 @@ class DeCLUTR(RecordedModel):
 
         trainer_data.require_trained(self)
         warn_of_left_modules(self._text_field_embedder, self._seq2vec_encoder)
+        parts.warn_of_no_masks(self._text_field_embedder)
         parts.warn_of_unused_settings(
             self._loss,
             self._masks,

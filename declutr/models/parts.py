@@ -280,6 +280,16 @@ def warn_of_unused_settings(
             logger.warning(f"The model's {key} changes nothing, as {why}. Remove the key.")
 
 
+def warn_of_no_masks(embedder: torch.nn.Module) -> None:
+    """Warn of a transformer with a language modelling head in an embedder that masks no tokens."""
+    wanted = any(getattr(part, "masked_language_modeling", False) for part in embedder.modules())
+    if wanted and not hasattr(embedder, "masked_language_modeling"):
+        logger.warning(
+            "masked_language_modeling of the token embedder changes nothing, as the text field "
+            'embedder is not of type "mlm". Set its type to "mlm", or the key to false.'
+        )
+
+
 def require_a_term(contrastive: bool, masked_language_modeling: bool) -> None:
     """Raise if there is neither a contrastive loss nor masked language modelling."""
     if not contrastive and not masked_language_modeling:

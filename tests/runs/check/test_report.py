@@ -206,6 +206,10 @@ def test_what_changes_nothing_is_a_warning(data: RecipeData, tmp_path: Path) -> 
     assert "mlm_weight changes nothing, as no tokens are masked" in told
     assert "embed_with_first changes nothing, as two_encoders is false" in told
     assert "'wieghts' in the trainer's no_grad matches no parameter" in told
+    basic = {"model.text_field_embedder.type": "basic"}
+    (told,) = (one for one in checked("declutr", data, tmp_path, **basic).warnings if "mlm" in one)
+    assert told.startswith("masked_language_modeling of the token embedder changes nothing")
+    assert not any("mlm" in one for one in checked("simcse", data, tmp_path, **basic).warnings)
     report = checked("info_nce", data, tmp_path, **{"model.loss.own_negative_logit": 1.0})
     told = " ".join(report.warnings)
     assert report.findings == [] and "own_negative_logit changes nothing, as the data ha" in told
