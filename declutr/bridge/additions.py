@@ -4,6 +4,7 @@ They do not work around a change of a library, but are applied in the same way a
 together with the bridge. Each function takes a module of AllenNLP right after its body ran.
 """
 
+import collections.abc
 import importlib
 import inspect
 import itertools
@@ -17,13 +18,12 @@ from typing import Any
 
 from declutr.bridge.own_names import as_before
 from declutr.bridge.registry import extend, own_name
-from declutr.bridge.repairs import replaces
+from declutr.bridge.repairs import NEAREST, replaces
 
 logger = logging.getLogger(__name__)
 
 # Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
 PLUGIN = "declutr.plugin"
-NEAREST = "declutr.system.nearest"
 
 
 def own_plugin(module: ModuleType) -> None:
@@ -86,6 +86,35 @@ def nearest_keys(module: ModuleType) -> None:
             named = module.ConfigurationError(f"{error}. {told}")
             named.names_keys = True  # the same class may be built of another one of its kind
             raise named from None
+
+
+_LISTS = (list, tuple, set, collections.abc.Iterable)
+
+
+def whole_lists(module: ModuleType) -> None:
+    """Refuse a text or a number where a list is expected.
+
+    A text was the list of its letters: `"no_grad": "bias"` froze all that has a b, i, a or s in its
+    name. Can be removed when `construct_arg` asks for a list.
+    """
+
+    @replaces(module)
+    def construct_arg(
+        original: Any,
+        class_name: Any,
+        argument_name: str,
+        popped_params: Any,
+        annotation: Any,
+        default: Any,
+        **extras: Any,
+    ) -> Any:
+        single = isinstance(popped_params, (str, int, float)) and popped_params is not default
+        if single and getattr(annotation, "__origin__", None) in _LISTS:
+            got = json.dumps(popped_params)
+            raise module.ConfigurationError(
+                f"Expected a list for {argument_name} of {class_name}, such as [{got}], got {got}."
+            )
+        return original(class_name, argument_name, popped_params, annotation, default, **extras)
 
 
 _OF_COMMANDS = {"model", "data_loader", "validation_data_loader", "serialization_dir", "local_rank"}

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.repairs import DISTRIBUTED, replaces
+from declutr.bridge.repairs import DISTRIBUTED, NEAREST, replaces
 from declutr.bridge.resumption import was_taken
 
 logger = logging.getLogger(__name__)
@@ -212,6 +212,58 @@ def frozen_names(module: ModuleType) -> None:
                     f"freezes nothing. Names are such as '{names[0] if names else ''}'."
                 )
         return original(cls, *args, **kwargs)
+
+
+def listed_patterns(module: ModuleType) -> None:
+    """Refuse a text in place of the list of patterns of a parameter group.
+
+    Each of its letters was a pattern, so that `["bias", {"weight_decay": 0}]` held nearly all
+    parameters. Can be removed when `make_parameter_groups` refuses it.
+    """
+
+    def require_lists(groups: Any) -> None:
+        for group in groups or ():
+            if isinstance(group, str) or len(group) != 2 or isinstance(group[0], str):
+                raise module.ConfigurationError(
+                    f"Got {group!r} in parameter_groups, expected a list of patterns with an "
+                    'object of settings, such as [["bias", "norm"], {"weight_decay": 0}].'
+                )
+
+    @replaces(module)
+    def make_parameter_groups(original: Any, model_parameters: Any, groups: Any = None) -> Any:
+        require_lists(groups)
+        return original(model_parameters, groups)
+
+    @replaces(module.MultiOptimizer)
+    def __init__(
+        original: Any, self: Any, model_parameters: Any, optimizers: Any, parameter_groups: Any
+    ) -> None:
+        require_lists(parameter_groups)
+        original(self, model_parameters, optimizers, parameter_groups)
+
+
+def settings_of_groups(module: ModuleType) -> None:
+    """Warn of settings in `parameter_groups` that the optimizer does not have.
+
+    Torch takes any, so that the parameters of a group with a misspelt `weight_decay`, or with
+    `learning_rate` for `lr`, were trained as all others. Can be removed when torch refuses them.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        trainer = original(cls, *args, **kwargs)
+        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        groups = _settings_of(given.get("optimizer")).get("parameter_groups") or ()
+        parts = getattr(trainer.optimizer, "optimizers", {"": trainer.optimizer}).values()
+        taken = sorted(set().union(*(part.defaults for part in parts)))
+        own = {*taken, "requires_grad", "optimizer_name"}
+        for key in sorted({key for _, settings in groups for key in settings} - own):
+            told = importlib.import_module(NEAREST).of_wrong_keys([key], taken)
+            logger.warning(
+                f"'{key}' in parameter_groups changes nothing: the optimizer "
+                f"{type(trainer.optimizer).__name__} has no such setting. {told}"
+            )
+        return trainer
 
 
 def no_norms(module: ModuleType) -> None:

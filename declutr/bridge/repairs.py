@@ -20,6 +20,7 @@ from typing import Any
 BEGUN_PROCESSES = "declutr.system.begun_processes"
 DISTRIBUTED = "declutr.system.distributed"
 HOST_MEMORY = "declutr.system.host_memory"
+NEAREST = "declutr.system.nearest"
 _LARGEST_PINNED = 1 << 26  # bytes; a limit, because torch does not free page-locked memory
 
 

@@ -165,6 +165,7 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
         gradients.no_norms,
         gradients.whole_steps,
         gradients.frozen_names,
+        gradients.settings_of_groups,
         schedules.steps_of_all,
         gradients.frozen_in_processes,  # later: it reads the settings of schedules
         checkpoints.callback_states,
@@ -202,7 +203,7 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
     "allennlp.training.metrics.span_based_f1_measure": (metrics.continued_spans,),
     "allennlp.training.metrics.spearman_correlation": (metrics.masked_pairs,),
     "allennlp.training.moving_average": (resumption.moving_averages,),
-    "allennlp.training.optimizers": (schedules.scheduled_groups,),
+    "allennlp.training.optimizers": (gradients.listed_patterns, schedules.scheduled_groups),
     "allennlp.training.callbacks.backward": (gradients.means_of_batches,),
     "allennlp.training.callbacks.confidence_checks": (resumption.checks_at_the_start,),
     "allennlp.training.callbacks.log_writer": (
@@ -225,7 +226,7 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
         configurations.named_recipes,
         configurations.default_transformers,
     ),
-    "allennlp.common.from_params": (additions.nearest_keys,),
+    "allennlp.common.from_params": (additions.nearest_keys, additions.whole_lists),
     "allennlp.common.util": (configurations.told_seeds,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (registry.yielding_names,),

@@ -6,7 +6,7 @@ import io
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Optional, Union
 
 import pytest
 
@@ -171,3 +171,29 @@ def test_a_wrong_key_is_named_with_the_nearest(bare: Any) -> None:
     )
     with pytest.raises(module.ConfigurationError, match=r"It takes inner, learning_rate\.$"):
         Outer.from_params(params({"inner": {}, "learning-rate": 3}))
+
+
+def test_a_text_is_no_list_of_its_letters(bare: Any) -> None:
+    module = bare("allennlp.common.from_params")
+
+    class Frozen(module.FromParams):  # type: ignore[name-defined,misc]
+        def __init__(
+            self,
+            names: Optional[list[str]] = None,
+            pair: tuple[float, float] = (0.9, 0.99),
+            either: Union[str, list[str]] = "one",
+        ) -> None:
+            self.given = names, pair, either
+
+    def given(**settings: Any) -> Any:
+        return Frozen.from_params(module.Params(settings)).given
+
+    assert given(names="bias")[0] == ["b", "i", "a", "s"]
+    additions.whole_lists(module)
+    with pytest.raises(module.ConfigurationError) as raised:
+        given(names="bias")
+    assert str(raised.value) == 'Expected a list for names of Frozen, such as ["bias"], got "bias".'
+    with pytest.raises(module.ConfigurationError, match="Expected a list for pair of Frozen"):
+        given(pair=0.9)
+    assert given(names=["bias"], pair=[0, 1]) == (["bias"], (0, 1), "one")
+    assert given(either=["bias"])[2] == ["bias"]

@@ -19,7 +19,7 @@ from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.optimizers import Optimizer
 
-from declutr.bridge import gradients
+from declutr.bridge import gradients, lending
 
 MODULES = [
     "allennlp.training.gradient_descent_trainer",
@@ -300,6 +300,44 @@ def test_a_pattern_that_freezes_nothing_is_told(
     first, second = told("nothing$", "wieghts")
     assert "'nothing$'" in first and "'wieghts'" in second and "'weights'" in second
     assert told() == []
+
+
+def test_a_group_has_a_list_of_patterns(bare: Any) -> None:
+    with lending.adamw():
+        module = bare("allennlp.training.optimizers")
+    parameters = [(name, torch.nn.Parameter(torch.zeros(1))) for name in ("a.bias", "b.weight")]
+    wrong, right = ([[patterns, {"lr": 2.0}]] for patterns in ("bias", ["bias"]))
+    first, _ = module.make_parameter_groups(parameters, wrong)
+    assert len(first["params"]) == 2, "each letter is a pattern: the test is for nothing"
+    gradients.listed_patterns(module)
+    for build in (module.make_parameter_groups, lambda *a: module.MultiOptimizer(a[0], {}, a[1])):
+        with pytest.raises(ConfigurationError, match=r"Got \['bias', .* a list of patterns"):
+            build(parameters, wrong)
+    assert len(module.make_parameter_groups(parameters, right)[0]["params"]) == 1
+
+
+def test_settings_of_groups_that_change_nothing_are_told(
+    bare: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+    gradients.settings_of_groups(module)
+
+    def told(**settings: Any) -> list[str]:
+        caplog.clear()
+        rows = [Instance({"x": TensorField(torch.ones(1))})]
+        optimizer = {"type": "sgd", "lr": 1.0, "parameter_groups": [[["weights"], settings]]}
+        module.GradientDescentTrainer.from_partial_objects(
+            Steep(),
+            str(tmp_path),
+            SimpleDataLoader(rows, 1),
+            optimizer=Lazy(Optimizer, params=Params(optimizer)),
+        )
+        return [message for message in caplog.messages if "parameter_groups changes" in message]
+
+    rate, decay = told(learning_rate=2.0, wieght_decay=0.1)
+    assert rate.startswith("'learning_rate' in parameter_groups changes nothing: the optimizer")
+    assert "Did you mean 'weight_decay' for 'wieght_decay'?" in decay
+    assert told(lr=2.0, weight_decay=0.1) == told(requires_grad=False, lr=2.0) == []
 
 
 GROUPS = [[["^weights$"], {"requires_grad": False}], [["^other$"], {"lr": 2.0}]]
