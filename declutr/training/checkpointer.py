@@ -31,11 +31,24 @@ class AtomicCheckpointer(Checkpointer):
     AllenNLP's `Checkpointer`. Where `save_completed_epochs` is false, `save_every_num_batches`
     counts over the ends of epochs; AllenNLP's would begin again with each epoch, and never save a
     run of short ones.
+
+    # Raises
+
+    `ConfigurationError` : no checkpoint would be kept, by `keep_most_recent_by_count` below 1.
     """
 
     _steps = 0  # since the last checkpoint
     _writes = True  # whether this process writes checkpoints
     _passed_over: frozenset[Place] = frozenset()  # the checkpoints later than the one loaded
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kept, age = self._keep_most_recent_by_count, self._keep_most_recent_by_age
+        if kept is not None and kept < (1 if age is None else 0):
+            raise ConfigurationError(
+                f"keep_most_recent_by_count is {kept}, so that no checkpoint would be kept, and "
+                "the first epoch would end in an error. Expected 1 or more, or null for all."
+            )
 
     def maybe_save_checkpoint(
         self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int

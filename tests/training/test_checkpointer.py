@@ -348,3 +348,11 @@ def test_the_state_is_gathered_once(tmp_path: Path) -> None:
     trainer.get_checkpoint_state = lambda: asked.append(1) or ask()
     AtomicCheckpointer(str(tmp_path)).save_checkpoint(trainer)
     assert asked == [1]
+
+
+@pytest.mark.parametrize("kept", [0, -1])
+def test_a_run_that_would_keep_no_checkpoint_is_refused(kept: int, tmp_path: Path) -> None:
+    """The trainer looks for the last one to copy the best weights from it."""
+    with pytest.raises(ConfigurationError, match=f"by_count is {kept}, .* or null for all"):
+        AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=kept)
+    AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=0, keep_most_recent_by_age=60)
