@@ -76,6 +76,28 @@ def cuda_device_numbers(module: ModuleType) -> bool:
     return True
 
 
+def device_numbers(module: ModuleType) -> None:
+    """Refuse a trainer's `cuda_device` that is no number, which ended in a comparison with 0.
+
+    Can be removed when the trainer says what it expects.
+    """
+
+    @replaces(module.GradientDescentTrainer)
+    def from_partial_objects(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
+        require_number(given.get("cuda_device"), module.ConfigurationError)
+        return original(cls, *args, **kwargs)
+
+
+def require_number(device: Any, error: type[Exception]) -> None:
+    """Raise an error if a device of a configuration is a name, or several devices."""
+    if isinstance(device, (str, list, tuple)):
+        raise error(
+            f"cuda_device is {device!r}, expected a number: that of a GPU, from 0, or -1 for the "
+            "CPU. Several are distributed.cuda_devices."
+        )
+
+
 def own_submodules(module: ModuleType) -> None:
     """Let AllenNLP look for the modules of a package in that package alone, by one search.
 

@@ -159,6 +159,7 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
     "allennlp.training.util": (gradients.sparse_norms, evaluation.given_data),
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
+        repairs.device_numbers,
         gradients.sparse_norms,
         gradients.batches_of_processes,
         gradients.unscaled_norms,

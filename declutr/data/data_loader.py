@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import int_to_device
 from allennlp.data import DataLoader, Instance, Vocabulary
 from allennlp.data.data_loaders.data_loader import TensorDict
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -125,7 +126,10 @@ class DeCLUTRDataLoader(DataLoader):
             told = "consecutive is for batches of equally many documents that follow each other"
             raise ConfigurationError(f"{told}: set batch_size, and max_tokens and subset to null.")
         self._vocab: Vocabulary | None = None
-        self._device = None if self.cuda_device is None else torch.device(self.cuda_device)
+        device = self.cuda_device
+        if device is not None:  # the number -1 is the CPU
+            device = int_to_device(device) if isinstance(device, int) else torch.device(device)
+        self._device = device
         self._epoch = -1
         self._resume_at = (0, 0)
         self._loader: TorchDataLoader | None = None

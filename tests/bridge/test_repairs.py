@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 
 from declutr.bridge import repairs
 from declutr.system import host_memory
@@ -272,3 +273,11 @@ def test_other_objects_are_moved_as_before(bare: Any, monkeypatch: pytest.Monkey
     row = torch.arange(3)
     assert module.move_to_device({"ids": row}, -1)["ids"] is row
     assert module.move_to_device(row, torch.device("meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", [0, 1]])
+def test_a_device_of_a_trainer_is_a_number(device: Any, bare: Any) -> None:
+    module = bare("allennlp.training.gradient_descent_trainer")
+    repairs.device_numbers(module)
+    with pytest.raises(ConfigurationError, match="expected a number: that of a GPU"):
+        module.GradientDescentTrainer.from_partial_objects(None, "", None, cuda_device=device)

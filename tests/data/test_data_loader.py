@@ -591,6 +591,12 @@ class TestSettings:
             instance.count_vocab_items(counts)
         assert counts["tokens"] == Counter(corpus_file.read_text().split())
 
+    @pytest.mark.parametrize("device", [-1, "cpu", torch.device("cpu")])
+    def test_the_number_of_the_cpu_is_a_device(self, make, device):
+        assert (
+            next(iter(make(cuda_device=device)))["anchors"]["tokens"]["mask"].device.type == "cpu"
+        )
+
     def test_batches_are_moved_to_the_device(self, make):
         loader = make(cuda_device="cpu")
         loader.set_target_device(torch.device("meta"))

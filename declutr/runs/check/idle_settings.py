@@ -48,6 +48,8 @@ def idle_settings(settings: list[Setting], validated: bool) -> Iterator[str]:
             of_rule = short(found.get(f"{parent}.type")) == name and key in keys.split()
             if of_rule and beside in values:
                 yield f"{one.path} changes nothing, as {other} is {json.dumps(beside)}."
+    if found.get("evaluate_on_test") and not found.get("test_data_path"):
+        yield "evaluate_on_test changes nothing, as there is no test_data_path."
     # Scores of the callback "evaluate_embeddings" have a slash in their names.
     by_scores = "/" in str(found.get("trainer.validation_metric"))
     if found.get("trainer.patience") and not validated and not by_scores:

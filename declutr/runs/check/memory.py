@@ -17,6 +17,7 @@ from allennlp.models import Model
 from allennlp.training.optimizers import Optimizer
 
 from declutr.bridge.component_names import short
+from declutr.bridge.repairs import require_number
 from declutr.data.collation import moved
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.simulated_step import META, step_memory, without_contents
@@ -71,13 +72,12 @@ class MemoryFigures:
     trained: int
 
 
-def _number_of(device: int | str | None) -> int:
+def _number_of(device: Any) -> int:
     """Return the number of a device as the trainer takes it: of a GPU, or -1 for the CPU."""
     if device is None:
         return 0 if torch.cuda.is_available() else -1
-    if isinstance(device, int):
-        return device
-    return -1 if torch.device(device).type == "cpu" else torch.device(device).index or 0
+    require_number(device, ConfigurationError)
+    return int(device)
 
 
 def device_of_run(config: Mapping[str, Any]) -> Device:
@@ -85,7 +85,7 @@ def device_of_run(config: Mapping[str, Any]) -> Device:
 
     # Raises
 
-    `ConfigurationError` : it asks for a GPU that is not here.
+    `ConfigurationError` : it asks for a GPU that is not here, or for a device by its name.
     """
     trainer = config.get("trainer") or {}
     distributed = config.get("distributed") or {}

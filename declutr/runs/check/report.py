@@ -165,7 +165,7 @@ def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]
     device = report.device
     read = _data(report, config, "train")
     validation = None
-    if config.get("validation_data_path"):
+    if config.get("validation_data_path") is not None:
         validation = _data(report, config, "validation")
         report.validation_data = None if validation is None else validation.figures
     if read is None:
@@ -191,7 +191,7 @@ def _data(report: Report, config: dict[str, Any], part: str) -> DataRead | None:
     path = f"{part}_data_path"
     try:
         read = read_data(config, part, report.device.processes)
-    except (ConfigurationError, SourceError, OSError) as error:
+    except (ConfigurationError, SourceError, OSError, ValueError) as error:
         report.findings.append(Finding(path, str(error)))
         return None
     if read.figures.problem:
@@ -258,7 +258,11 @@ def _add_trainer(report: Report, config: dict[str, Any], model: Any, loaders: li
     except (ConfigurationError, ValueError) as error:
         report.findings.append(Finding("trainer", first_line(error)))
     except Exception as error:  # a part of any kind may look at what has no content
-        report.notes.append(f"The trainer cannot be built for this check ({_short(error)}).")
+        if _has_failed(error):
+            told = f"The trainer could not be built, and may not in training: {_short(error)}"
+            report.warnings.append(told)
+        else:
+            report.notes.append(f"The trainer cannot be built for this check ({_short(error)}).")
 
 
 def _short(error: Exception) -> str:
@@ -269,7 +273,7 @@ def _has_failed(error: Exception) -> bool:
     """Return whether a step failed by itself, and not because its tensors have no contents."""
     told = str(error)  # recurrent layers pack texts by lengths, of which there are none here
     of_contents = isinstance(error, NotImplementedError) or "meta" in told or "Cannot pack" in told
-    return isinstance(error, (RuntimeError, ConfigurationError)) and not of_contents
+    return not of_contents
 
 
 def _of_paths(config: dict[str, Any]) -> list[str]:

@@ -131,12 +131,13 @@ class Walk:
             self._unknown(cls, name, value, keys, path, accepted.any_key)
 
     def _of_null(self, parameter: inspect.Parameter, path: str, cls: type) -> None:
-        """Find `null` wrong for a number without which the class cannot do."""
+        """Find `null` wrong for a number, or a `Lazy` part, without which the class cannot do."""
         annotation, default = parameter.annotation, parameter.default
-        if annotation in (int, float) and default is not None:
-            kept = "set it" if default is _NEEDED else f"leave it out for {default!r}"
-            told = f"Expected {_SCALARS[annotation][0]} for {cls.__name__}, got null: {kept}."
-            self.wrong(path, told)
+        part = getattr(annotation, "__origin__", None) is Lazy
+        if (part or annotation in (int, float)) and default is not None:
+            kept = "set it" if default is _NEEDED else f"leave it out for {plain(default)!r}"
+            what = "an object" if part else _SCALARS[annotation][0]
+            self.wrong(path, f"Expected {what} for {cls.__name__}, got null: {kept}.")
         self.settings.append(Setting(path, None))
 
     def _unknown(

@@ -157,6 +157,11 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
         ),
         ("simcse", "trainer.optimizer.betas", [0.9, 9], "trainer.optimizer", "Invalid beta"),
         ("simcse", "data_loader.num_workers", -1, "train_data_path", "num_workers at least 0"),
+        ("simcse", "data_loader.seed", -1, "train_data_path", "expected non-negative integer"),
+        ("simcse", "validation_data_path", "", "validation_data_path", "Got an empty path"),
+        ("simcse", "trainer.cuda_device", "cpu", "trainer.cuda_device", "-1 for the CPU"),
+        ("simcse", "trainer.cuda_device", [0, 1], "trainer.cuda_device", "expected a number"),
+        ("simcse", "vocabulary", None, "vocabulary", "got null: leave it out for 'Vocabulary'"),
     ],
 )
 def test_parts_that_do_not_fit_are_found(
@@ -215,6 +220,8 @@ def test_what_changes_nothing_is_a_warning(data: RecipeData, tmp_path: Path) -> 
     assert report.findings == [] and "own_negative_logit changes nothing, as the data ha" in told
     report = checked("simcse", data, tmp_path, **{"trainer.patience": 2})
     assert "patience changes nothing" in " ".join(report.warnings)
+    report = check_recipe("declutr", '{"evaluate_on_test": true}', with_data=False)
+    assert "evaluate_on_test changes nothing" in " ".join(report.warnings)
 
 
 def test_what_is_frozen_takes_no_memory_of_an_optimizer(data: RecipeData, tmp_path: Path) -> None:
@@ -242,6 +249,18 @@ def test_a_step_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> Non
     other = {"model.model.seq2vec_encoder": pooler}
     report = checked("cutoff_classifier", data, tmp_path, **other)
     assert any("A step with the largest batch failed" in one for one in report.warnings)
+    tokens = {"dataset_reader.token_indexers.tokens": "single_id"}
+    (told,) = (
+        one for one in checked("simcse", data, tmp_path, **tokens).warnings if "step with" in one
+    )
+    assert "unexpected keyword argument 'tokens'" in told
+
+
+def test_a_trainer_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
+    schedule = {"type": "inverted_triangular", "cool_down": 2, "warm_up": 2}
+    report = checked("simcse", data, tmp_path, **{"trainer.momentum_scheduler": schedule})
+    (told,) = (one for one in report.warnings if one.startswith("The trainer could not be built"))
+    assert "momentum missing" in told
 
 
 def test_warnings_of_a_careful_colleague(data: RecipeData, tmp_path: Path) -> None:
