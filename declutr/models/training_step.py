@@ -192,8 +192,8 @@ class BatchViews:
 
         `ConfigurationError` : the texts are not indexed as word pieces of a transformer.
         """
-        ((name, tensors),) = anchors.items()
         require_word_pieces(anchors, "Masking")
+        ((name, tensors),) = anchors.items()
         # Masks are drawn on the host, which gives the same masks for every device, and a copy of
         # the labels that the host can read without a wait.
         token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
@@ -211,10 +211,19 @@ class BatchViews:
 
 
 def require_word_pieces(texts: TextFieldTensors, task: str) -> None:
-    """Raise `ConfigurationError` unless texts are indexed as word pieces of a transformer."""
+    """Raise `ConfigurationError` unless texts are word pieces of a transformer, and not folded."""
+    if len(texts) != 1:
+        raise ConfigurationError(
+            f"{task} needs a single token indexer, got {sorted(texts)}. Leave one in the reader."
+        )
     ((_, tensors),) = texts.items()
     if "token_ids" not in tensors:
         raise ConfigurationError(
             f"{task} needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
             'reader a tokenizer and a token indexer of type "pretrained_transformer".'
+        )
+    if tensors["token_ids"].shape != tensors["mask"].shape:
+        raise ConfigurationError(
+            f"{task} needs texts in one piece, and the token indexer folds them by its max_length. "
+            "Remove it there: the dataset reader's own max_length cuts longer texts."
         )

@@ -28,6 +28,7 @@ from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.models.declutr import DeCLUTR, NonFiniteLoss
 from declutr.models.metrics import RunningMeans, UnreadLosses
+from declutr.models.training_step import require_word_pieces
 from declutr.modules.text_batches import flat
 from declutr.objectives import NTXent, alignment, uniformity
 from declutr.sampling.masking import IGNORE, mask_tokens
@@ -859,3 +860,16 @@ def test_trains_saves_and_loads(
     batch_of_one = {"tokens": {k: t[:1] for k, t in rows_of(batch["anchors"]).items()}}
     alone = loaded(batch_of_one)["embeddings"][0]
     assert torch.allclose(alone, outputs[1]["embeddings"][0], atol=1e-6)
+
+
+def test_texts_to_mask_are_whole_word_pieces_of_one_indexer() -> None:
+    pieces = {"token_ids": torch.ones(2, 6), "mask": torch.ones(2, 6, dtype=torch.bool)}
+    folded = {**pieces, "mask": torch.ones(2, 4, dtype=torch.bool)}
+    require_word_pieces({"tokens": pieces}, "Masking")
+    for texts, told in (
+        ({"words": {"tokens": torch.ones(2, 6)}}, "needs the ids of word pieces"),
+        ({"one": pieces, "other": pieces}, r"a single token indexer, got \['one', 'other'\]"),
+        ({"tokens": folded}, r"the token indexer folds them by its max_length\. Remove it there"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            require_word_pieces(texts, "Masking")
