@@ -8,7 +8,12 @@ from typing import Any, Optional
 import torch
 from allennlp.common import Tqdm, util
 from allennlp.common.checks import ConfigurationError
-from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
+from allennlp.training import (
+    GradientDescentTrainer,
+    Trainer,
+    TrainerCallback,
+    gradient_descent_trainer,
+)
 from allennlp.training.trainer import TrainerCheckpoint
 from allennlp.training.util import description_from_metrics, get_metrics
 
@@ -204,7 +209,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             self._scaler.unscale_(self.optimizer)
         if self._ddp_wrapped_model is not None:
             return self._ddp_wrapped_model.clip_grad_norm_(self._grad_norm)
-        return torch.nn.utils.clip_grad_norm_(own, self._grad_norm)
+        # Of AllenNLP's module, where the bridge lets it take sparse gradients.
+        return gradient_descent_trainer.clip_grad_norm_(own, self._grad_norm)
 
     def _after_step(
         self, epoch: int, group: list[Any], outputs: list[dict[str, Any]], progress: Any

@@ -243,3 +243,18 @@ def test_a_key_that_the_trainer_does_not_take_is_named(
     make_trainer(tmp_path / "others", type="gradient_descent", num_epoch=9, run_sanity_checks=False)
     (warning,) = (one for one in caplog.messages if "num_epoch'" in one)
     assert re.match(told, warning) and warning.endswith("has no effect.")
+
+
+def test_sparse_gradients_are_limited_as_dense_ones(tmp_path: Path) -> None:
+    """They were an error of torch's at the first step, as `grad_norm` is set in most recipes."""
+    found = []
+    for sparse in (False, True):
+        trainer: Any = make_trainer(tmp_path / str(sparse), type="declutr", grad_norm=0.5)
+        trainer._parameters = list(trainer.model.parameters())
+        for one in trainer._parameters:
+            grad = torch.full_like(one, 2.0)
+            one.grad = grad.to_sparse(1) if sparse and one.dim() == 2 else grad
+        norm = trainer._rescaled()
+        found.append([norm, *(one.grad.to_dense() for one in trainer._parameters)])
+    assert all(map(torch.equal, *found))
+    assert found[0][0] > 0.5 and found[0][1].abs().max() < 0.1
