@@ -118,6 +118,7 @@ def read_data(config: Mapping[str, Any], part: str, processes: int) -> DataRead:
 
 def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processes: int) -> Any:
     """Build a data loader without workers that gives the batches of all processes together."""
+    settings.pop("cuda_device", None)  # the trainer gives it its own
     if (settings.get("num_workers") or 0) > 0:
         settings["num_workers"] = 0
     for size in ("batch_size", "max_tokens"):

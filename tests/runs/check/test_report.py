@@ -256,6 +256,11 @@ def test_a_step_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> Non
     assert "unexpected keyword argument 'tokens'" in told
 
 
+def test_the_device_of_a_loader_is_that_of_the_trainer(data: RecipeData, tmp_path: Path) -> None:
+    report = checked("simcse", data, tmp_path, **{"data_loader.cuda_device": 64})
+    assert report.findings == [] and report.memory is not None
+
+
 def test_a_trainer_that_fails_is_a_warning(data: RecipeData, tmp_path: Path) -> None:
     schedule = {"type": "inverted_triangular", "cool_down": 2, "warm_up": 2}
     report = checked("simcse", data, tmp_path, **{"trainer.momentum_scheduler": schedule})
