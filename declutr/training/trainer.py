@@ -63,6 +63,12 @@ class DeCLUTRTrainer(GradientDescentTrainer):
 
     def __init__(self, *args: Any, read_every: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for sign, name in self._metric_tracker.tracked_metrics:
+            if sign > 0 and name.endswith("loss"):
+                logger.warning(
+                    f"validation_metric is '+{name}', so that the epoch with the highest {name} is "
+                    f"the best one. Write '-{name}' for the lowest."
+                )
         if read_every is not None and read_every < 1:
             raise ConfigurationError(f"read_every must be at least 1, got {read_every}.")
         self._read_every = read_every or (1 if self.cuda_device.type == "cpu" else READ_EVERY)

@@ -258,3 +258,11 @@ def test_sparse_gradients_are_limited_as_dense_ones(tmp_path: Path) -> None:
         found.append([norm, *(one.grad.to_dense() for one in trainer._parameters)])
     assert all(map(torch.equal, *found))
     assert found[0][0] > 0.5 and found[0][1].abs().max() < 0.1
+
+
+def test_a_loss_that_is_to_rise_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The error of a metric without a sign says that it is + or -."""
+    for metrics in ("-loss", ["+accuracy", "-loss"], "+loss"):
+        assert "highest" not in caplog.text
+        make_trainer(tmp_path / str(metrics), type="declutr", validation_metric=metrics)
+    assert "validation_metric is '+loss', so that the epoch with the highest" in caplog.text
