@@ -86,6 +86,11 @@ class ReclaimModel(TaskModelWrapper):
             )
         self._objective: Reclaim = made
         self._weight, self._task_weight = weight, task_weight
+        if task_weight and getattr(model, "without_loss", False):
+            logger.warning(
+                f"The model's task_weight {task_weight} changes nothing, as the task model has a "
+                "loss of 0 (negatives null). Set its negatives, or task_weight to 0."
+            )
         rank_by_critic: Any = getattr(model, "rank_by_critic", None)  # of images and captions
         if rank_by_critic is not None:
             rank_by_critic(made.critic, self._u.name, self._v.name)

@@ -85,6 +85,11 @@ class RetrievalModel(Model):
         self._critics: tuple[Critic, ...] = ()  # not a submodule: it is the wrapper's
         self._seen = Collection()
 
+    @property
+    def without_loss(self) -> bool:
+        """Whether the loss is 0, without any comparison."""
+        return self._negatives is None
+
     def rank_by_critic(self, critic: Critic, u: str, v: str) -> None:
         """Let validation rank by a critic too, if it judges the vectors of captions and images.
 

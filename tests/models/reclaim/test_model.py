@@ -257,6 +257,24 @@ def test_features_without_gradient_are_warned_of_once(
     assert caplog.text.count("Neither u ('_seq2vec_encoder') nor v (") == 1
 
 
+@pytest.mark.parametrize(
+    ("negatives", "weight", "told"), [(None, 1, 1), (None, 0, 0), ("all", 1, 0)]
+)
+def test_a_weight_of_a_task_without_a_loss_is_told(
+    negatives: str | None, weight: float, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder = {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}}
+    task = {
+        "type": "image_text",
+        "text_field_embedder": embedder,
+        "seq2vec_encoder": {"type": "boe", "embedding_dim": 4},
+        "image_width": 3,
+        "negatives": negatives,
+    }
+    build(reclaim(task, u="_seq2vec_encoder", v="image_features", task_weight=weight), Vocabulary())
+    assert caplog.text.count("task_weight 1 changes nothing") == told
+
+
 # ------------------------------------------------------------------------------------ training
 
 
