@@ -213,6 +213,12 @@ def _add_memory(
     except (ConfigurationError, OSError, ValueError) as error:
         report.findings.append(Finding("model", first_line(error)))
         return None
+    except Exception as error:  # of a part of any kind, such as an AttributeError
+        if _has_failed(error):
+            report.findings.append(Finding("model", _short(error)))
+        else:
+            report.notes.append(f"The model cannot be built for this check ({_short(error)}).")
+        return None
     try:
         if isinstance(model, DeCLUTR):
             model.require_data(read.loader)

@@ -161,6 +161,7 @@ def test_all_that_is_wrong_is_told_at_once(data: RecipeData, tmp_path: Path) -> 
         ("simcse", "validation_data_path", "", "validation_data_path", "Got an empty path"),
         ("simcse", "trainer.cuda_device", "cpu", "trainer.cuda_device", "-1 for the CPU"),
         ("simcse", "trainer.cuda_device", [0, 1], "trainer.cuda_device", "expected a number"),
+        ("metric_learning", "model.miner.miner_args", "abc", "model", "no attribute 'items'"),
         ("simcse", "vocabulary", None, "vocabulary", "got null: leave it out for 'Vocabulary'"),
     ],
 )
