@@ -317,8 +317,9 @@ def idle_seeds(config: dict[str, Any]) -> str | None:
     parts[f"trainer.callbacks.{number}"] = {"seed": _SEED, **callbacks[number]}
     objects = {path: part for path, part in parts.items() if isinstance(part, dict)}
     drawn = {f"{path}.seed": part["seed"] for path, part in objects.items() if "seed" in part}
-    usual = (None, _SEED, *drawn.values())
-    idle = {key: config.get(key) for key in _SEEDS if config.get(key) not in (*usual, _SEEDS[key])}
+    usual = {str(seed) for seed in (None, _SEED, *drawn.values())}  # "7" of a variable is 7
+    top = {key: config.get(key) for key in _SEEDS}
+    idle = {key: seed for key, seed in top.items() if str(seed) not in usual | {str(_SEEDS[key])}}
     if not idle or "data_loader.seed" not in drawn:
         return None
     told, own = (", ".join(f"{key} {seed}" for key, seed in one.items()) for one in (idle, drawn))

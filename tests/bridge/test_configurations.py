@@ -240,6 +240,7 @@ def test_seeds_that_change_nothing_are_told(bare: Any, caplog: pytest.LogCapture
     [
         {"pytorch_seed": None},
         {"pytorch_seed": 133},
+        {"pytorch_seed": "13370"},
         {"pytorch_seed": 7, "trainer": "no_op"},
         {"pytorch_seed": 7, "trainer": {"callbacks": [{"type": "exact_resume", "seed": 7}]}},
         {"pytorch_seed": 7, "trainer": {"callbacks": ["run_record"]}},

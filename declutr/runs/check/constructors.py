@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from allennlp.common import FromParams, Registrable
 from allennlp.common.from_params import infer_method_params
@@ -131,9 +131,9 @@ class TrainCommand(FromParams):
 
     def __init__(
         self,
-        random_seed: Optional[int] = 13370,
-        numpy_seed: Optional[int] = 1337,
-        pytorch_seed: Optional[int] = 133,
+        random_seed: Optional[Union[int, str]] = 13370,  # as of a variable of the environment
+        numpy_seed: Optional[Union[int, str]] = 1337,
+        pytorch_seed: Optional[Union[int, str]] = 133,
         evaluation: Any = None,
         include_in_archive: Optional[list[str]] = None,
         distributed: Optional[Distributed] = None,

@@ -362,4 +362,8 @@ def test_bins_of_a_histogram_hold_all_rows() -> None:
 def test_seeds_at_the_top_alone_are_told() -> None:
     report = check_recipe("declutr", '{"pytorch_seed": 7}', with_data=False)
     assert any(one.startswith("pytorch_seed 7: ") for one in report.warnings)
+    of_variable = check_recipe(
+        "declutr", '{"pytorch_seed": "7", "train_data_path": "x"}', None, False
+    )
+    assert of_variable.findings == [] and any("seed 7: " in one for one in of_variable.warnings)
     assert not any("seed" in one for one in check_recipe("declutr", "", None, False).warnings)
