@@ -117,7 +117,10 @@ def whole_lists(module: ModuleType) -> None:
         return original(class_name, argument_name, popped_params, annotation, default, **extras)
 
 
-_OF_COMMANDS = {"model", "data_loader", "validation_data_loader", "serialization_dir", "local_rank"}
+_OF_COMMANDS = {
+    *("model", "data_loader", "validation_data_loader", "serialization_dir", "local_rank"),
+    *("world_size", "distributed", "ddp_wrapped_model"),
+}
 
 
 def trainer_keys(module: ModuleType) -> None:
