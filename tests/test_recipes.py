@@ -572,7 +572,7 @@ def test_a_subset_is_of_the_training_data_alone(tmp_path: Path) -> None:
     assert "subset" not in config["validation_data_loader"]
 
 
-@pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader"])
+@pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader", "trainer"])
 def test_a_misspelt_key_is_named(part: str, data: RecipeData, tmp_path: Path) -> None:
     params = Params(data.small(RECIPES / "declutr.jsonnet"))
     params[part]["temprature"] = 1
