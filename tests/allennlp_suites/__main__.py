@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from declutr._version import __version__
 from tests.allennlp_suites import report, rooms
 from tests.allennlp_suites.expectations import Comparison, compare, read_expectations
 
 HERE = Path(__file__).parent
-SHOWN = ("declutr", "torch", "transformers", "numpy", "spacy", "nltk")
+SHOWN = ("torch", "transformers", "numpy", "spacy", "nltk")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,7 +82,8 @@ def show(names: Sequence[str], out: Path, args: argparse.Namespace) -> Compariso
     expectations = read_expectations(args.expected)
     comparison = compare(results, expectations, transformers=int(major), rooms=names)
     python = f"Python {sys.version.partition(' ')[0]}"
-    versions = ", ".join([python, *(f"{name} {version(name)}" for name in SHOWN)])
+    own = f"declutr {__version__}"  # of this clone, which may have been installed as an earlier one
+    versions = ", ".join([python, own, *(f"{name} {version(name)}" for name in SHOWN)])
     text = f"{versions}:\n\n{report.table(found, comparison)}\n"
     (out / "table.md").write_text(text, encoding="utf-8")
     if args.page:
