@@ -92,7 +92,7 @@ _LISTS = (list, tuple, set, collections.abc.Iterable)
 
 
 def whole_lists(module: ModuleType) -> None:
-    """Refuse a text or a number where a list is expected.
+    """Refuse a text or a number where AllenNLP makes a list of what is given.
 
     A text was the list of its letters: `"no_grad": "bias"` froze all that has a b, i, a or s in its
     name. Can be removed when `construct_arg` asks for a list.
@@ -109,7 +109,9 @@ def whole_lists(module: ModuleType) -> None:
         **extras: Any,
     ) -> Any:
         single = isinstance(popped_params, (str, int, float)) and popped_params is not default
-        if single and getattr(annotation, "__origin__", None) in _LISTS:
+        parts = getattr(annotation, "__args__", ())
+        split = parts and all(map(module.can_construct_from_params, parts))  # others stay as given
+        if single and split and getattr(annotation, "__origin__", None) in _LISTS:
             got = json.dumps(popped_params)
             raise module.ConfigurationError(
                 f"Expected a list for {argument_name} of {class_name}, such as [{got}], got {got}."
@@ -127,23 +129,29 @@ def trainer_keys(module: ModuleType) -> None:
     """Tell of keys that a trainer does not take, such as a misspelt one, with the nearest one.
 
     AllenNLP's trainer takes any key, and passed over those that it does not know. They are an error
-    of a trainer that sets `refuses_other_keys`, as "declutr" does, and a warning of all others,
+    of a class that sets `refuses_other_keys`, as "declutr" does, and a warning of all others,
     whose runs may have had some for long. Can be removed when the trainer refuses them.
     """
 
     @replaces(module.GradientDescentTrainer)
     def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        names = inspect.signature(original).parameters.keys()
-        other = {key: kwargs[key] for key in kwargs.keys() - names - {"run_sanity_checks"}}
+        taken = _named(original) | _named(type(self).__init__)
+        other = {key: kwargs[key] for key in kwargs.keys() - taken - {"run_sanity_checks"}}
         if other:
-            taken = names | inspect.signature(type(self)).parameters.keys()
-            keys = sorted(taken - _OF_COMMANDS - {"self", "args", "kwargs"})
+            keys = sorted(taken - _OF_COMMANDS - {"self"})
             told = importlib.import_module(NEAREST).of_wrong_keys(other, keys)
             told = f"Extra parameters passed to {type(self).__name__}: {other}. {told}"
-            if getattr(self, "refuses_other_keys", False):
+            if "refuses_other_keys" in vars(type(self)):  # classes that extend it may read others
                 raise module.ConfigurationError(told)
-            logger.warning("%s What it does not take has no effect.", told)
+            logger.warning("%s AllenNLP's trainer makes no use of others.", told)
         original(self, *args, **kwargs)
+
+
+def _named(function: Any) -> set[str]:
+    """Return the names of the parameters of a function, without those of `*args` and `**kwargs`."""
+    parameters = inspect.signature(function).parameters.values()
+    any_of = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return {one.name for one in parameters if one.kind not in any_of}
 
 
 def one_draw_warning(module: ModuleType) -> None:

@@ -289,10 +289,10 @@ def told_seeds(module: ModuleType) -> None:
     """
 
     @replaces(module)
-    def prepare_environment(original: Any, params: Any) -> None:
-        if told := idle_seeds(getattr(params, "params", params)):
+    def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        if told := idle_seeds(params.params):
             logger.warning(told)
-        original(params)
+        return original(params, *args, **kwargs)
 
 
 _SEEDS = {"random_seed": 13370, "numpy_seed": 1337, "pytorch_seed": 133}  # AllenNLP's defaults
@@ -324,8 +324,8 @@ def idle_seeds(config: dict[str, Any]) -> str | None:
         return None
     told, own = (", ".join(f"{key} {seed}" for key, seed in one.items()) for one in (idle, drawn))
     return (
-        f"{told}: layers without pretrained weights begin by these seeds, and nothing else follows "
-        f"them. Order, spans, dropout and masks are drawn by {own}: for another run, set these, "
+        f"{told}: layers without pretrained weights begin by these seeds, and nothing else of "
+        f"declutr. Order, spans, dropout and masks are drawn by {own}: for another run, set these, "
         "too. In a recipe of your own, `seed::` is all of them."
     )
 

@@ -254,14 +254,18 @@ def settings_of_groups(module: ModuleType) -> None:
         trainer = original(cls, *args, **kwargs)
         given = inspect.signature(original).bind(cls, *args, **kwargs).arguments
         groups = _settings_of(given.get("optimizer")).get("parameter_groups") or ()
-        parts = getattr(trainer.optimizer, "optimizers", {"": trainer.optimizer}).values()
+        optimizer = trainer.optimizer
+        several = getattr(optimizer, "optimizers", None)  # of AllenNLP's MultiOptimizer, by name
+        parts = several.values() if isinstance(several, dict) else [optimizer]
+        if not groups or not all(hasattr(part, "defaults") for part in parts):
+            return trainer
         taken = sorted(set().union(*(part.defaults for part in parts)))
-        own = {*taken, "requires_grad", "optimizer_name"}
+        own = {*taken, "requires_grad", "optimizer_name", "initial_lr", "initial_momentum"}
         for key in sorted({key for _, settings in groups for key in settings} - own):
             told = importlib.import_module(NEAREST).of_wrong_keys([key], taken)
             logger.warning(
                 f"'{key}' in parameter_groups changes nothing: the optimizer "
-                f"{type(trainer.optimizer).__name__} has no such setting. {told}"
+                f"{type(optimizer).__name__} has no such setting. {told}"
             )
         return trainer
 

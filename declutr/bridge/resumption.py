@@ -289,7 +289,8 @@ def special_tokens(module: ModuleType) -> None:
     def train_model(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         given, vocabularies = params.params.get("vocabulary") or {}, module.Vocabulary
         tokens = {name: given[name] for name in ("padding_token", "oov_token") if name in given}
-        if not tokens:
+        recovers = signature(original).bind(params, *args, **kwargs).arguments.get("recover")
+        if not (tokens and recovers and params.params.get("distributed")):
             return original(params, *args, **kwargs)
         module.Vocabulary = SimpleNamespace(  # type: ignore[attr-defined]
             from_files=partial(vocabularies.from_files, **tokens)

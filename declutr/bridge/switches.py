@@ -228,7 +228,6 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
         configurations.default_transformers,
     ),
     "allennlp.common.from_params": (additions.nearest_keys, additions.whole_lists),
-    "allennlp.common.util": (configurations.told_seeds,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.common.registrable": (registry.yielding_names,),
     "allennlp.commands.predict": (additions.blank_lines,),
@@ -236,6 +235,7 @@ ADDITIONS: dict[str, tuple[Switch, ...]] = {
         configurations.told_errors,
         configurations.spelt_names,
         configurations.known_nodes,
+        configurations.told_seeds,
         configurations.first_tables,
         configurations.alone_in_folder,
         untrusted.trust_in_archives,  # last: what it tells, told_errors has cleaned up after

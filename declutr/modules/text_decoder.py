@@ -10,6 +10,7 @@ from transformers import AutoModel
 
 from declutr.modules.masked_lm import masked_lm_sums
 from declutr.sampling.masking import IGNORE
+from declutr.system import LOADING
 from declutr.system.host_memory import carried
 from declutr.transformer.architectures import remove_pooler
 from declutr.transformer.training_products import quick_products
@@ -39,7 +40,8 @@ class TextDecoder(torch.nn.Module):
         self._masked_lm = (masked_lm,)  # a tuple, or its weights would be listed twice
         config = copy.deepcopy(encoder.config)
         config.is_decoder, config.add_cross_attention, config.use_cache = True, True, False
-        self.transformer: Any = AutoModel.from_config(config, dtype=torch.float32)
+        with LOADING:
+            self.transformer: Any = AutoModel.from_config(config, dtype=torch.float32)
         remove_pooler(self.transformer)  # as the encoder has none
         if not _share(encoder, self.transformer):
             raise ConfigurationError(

@@ -18,6 +18,8 @@ LOADING = threading.RLock()
 transformers replaces functions for all threads meanwhile, such as the one that ties weights. Of two
 threads at once, one puts the replacement of the other back, which then stays for good.
 """
+if hasattr(os, "register_at_fork"):  # of a thread that opens a model, a forked process has the lock
+    os.register_at_fork(after_in_child=LOADING._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def local_path(path: str | os.PathLike) -> Path:

@@ -173,9 +173,9 @@ def one_thread_if_forked() -> None:
 
     here = os.getpid()
     new = bool(_computes) and _computes[-1] != here
-    _computes[:] = [here]
     if new:
         _forked[:] = [here]
+    _computes[:] = [here]
     # Each Python thread has a number of its own, once it has computed.
     if _forked == [here] and torch.get_num_threads() > 1:
         torch.set_num_threads(1)

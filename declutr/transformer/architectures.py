@@ -348,6 +348,10 @@ def _long_enough(module: Any, forward: Any, input_ids: Tensor, **inputs: Any) ->
 def _drawn_alike(module: Any, forward: Any, hidden_states: Tensor, **kwargs: Any) -> Any:
     if module.training:
         return forward(hidden_states, **kwargs)
+    if module.hash_seed is not None:  # it seeds the generator of all threads, at each draw
+        device = hidden_states.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            return forward(hidden_states, **kwargs)
     with _DrawnFrom(torch.Generator(hidden_states.device).manual_seed(0)):
         return forward(hidden_states, **kwargs)
 

@@ -182,8 +182,9 @@ def test_a_text_is_no_list_of_its_letters(bare: Any) -> None:
             names: Optional[list[str]] = None,
             pair: tuple[float, float] = (0.9, 0.99),
             either: Union[str, list[str]] = "one",
+            sizes: tuple[int, ...] = (1,),
         ) -> None:
-            self.given = names, pair, either
+            self.given = names, pair, either, sizes
 
     def given(**settings: Any) -> Any:
         return Frozen.from_params(module.Params(settings)).given
@@ -195,5 +196,6 @@ def test_a_text_is_no_list_of_its_letters(bare: Any) -> None:
     assert str(raised.value) == 'Expected a list for names of Frozen, such as ["bias"], got "bias".'
     with pytest.raises(module.ConfigurationError, match="Expected a list for pair of Frozen"):
         given(pair=0.9)
-    assert given(names=["bias"], pair=[0, 1]) == (["bias"], (0, 1), "one")
+    assert given(names=["bias"], pair=[0, 1]) == (["bias"], (0, 1), "one", (1,))
+    assert given(sizes=3)[3] == 3, "AllenNLP passes it on as it is given"
     assert given(either=["bias"])[2] == ["bias"]

@@ -225,9 +225,10 @@ def test_one_process_at_a_time_trains_in_a_folder(
 def test_seeds_that_change_nothing_are_told(bare: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Only those at the top, which AllenNLP's own recipes are repeated by."""
     config = Params.from_file(str(recipe_path("declutr"))).as_dict(quiet=True)
-    module = bare("allennlp.common.util")
+    module = bare("allennlp.commands.train")
+    module.train_model = lambda params: params["random_seed"]
     configurations.told_seeds(module)
-    module.prepare_environment(Params(config | {"random_seed": 7, "pytorch_seed": 8}))
+    assert module.train_model(Params(config | {"random_seed": 7, "pytorch_seed": 8})) == 7
     (told,) = (message for message in caplog.messages if "random_seed" in message)
     assert told.startswith("random_seed 7, pytorch_seed 8: layers without pretrained weights")
     own = ("data_loader.seed", "dataset_reader.seed", "trainer.callbacks.1.seed")

@@ -317,7 +317,7 @@ def test_a_group_has_a_list_of_patterns(bare: Any) -> None:
 
 
 def test_settings_of_groups_that_change_nothing_are_told(
-    bare: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    bare: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = bare("allennlp.training.gradient_descent_trainer")
     gradients.settings_of_groups(module)
@@ -338,6 +338,15 @@ def test_settings_of_groups_that_change_nothing_are_told(
     assert rate.startswith("'learning_rate' in parameter_groups changes nothing: the optimizer")
     assert "Did you mean 'weight_decay' for 'wieght_decay'?" in decay
     assert told(lr=2.0, weight_decay=0.1) == told(requires_grad=False, lr=2.0) == []
+    assert told(initial_lr=2.0) == [], "schedules begin with it"
+    init = torch.optim.SGD.__init__
+
+    def without_defaults(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        del self.defaults
+
+    monkeypatch.setattr(torch.optim.SGD, "__init__", without_defaults)
+    assert told(of_its_own=1) == [], "an optimizer that does not say what it has"
 
 
 GROUPS = [[["^weights$"], {"requires_grad": False}], [["^other$"], {"lr": 2.0}]]

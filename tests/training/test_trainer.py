@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.training import TrainerCallback
+from allennlp.training import Trainer, TrainerCallback
 from allennlp.training.callbacks.log_writer import LogWriterCallback
 
+from declutr.training.trainer import DeCLUTRTrainer
 from tests.resumed_runs import EPOCHS, STEPS, TinyModel, differences, make_trainer, outcome
 
 pytestmark = pytest.mark.slow
@@ -242,7 +243,25 @@ def test_a_key_that_the_trainer_does_not_take_is_named(
         make_trainer(tmp_path / "own", type="declutr", num_epoch=9)
     make_trainer(tmp_path / "others", type="gradient_descent", num_epoch=9, run_sanity_checks=False)
     (warning,) = (one for one in caplog.messages if "num_epoch'" in one)
-    assert re.match(told, warning) and warning.endswith("has no effect.")
+    assert re.match(told, warning) and warning.endswith("makes no use of others.")
+
+
+def test_a_class_that_extends_a_trainer_has_keys_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may pass all on to the trainer of this package, which raises for its own name alone."""
+    monkeypatch.setattr(Trainer, "_registry", {Trainer: {**Trainer._registry[Trainer]}})
+
+    @Trainer.register("extended", constructor="from_partial_objects")
+    class Extended(DeCLUTRTrainer):
+        def __init__(self, *arguments: Any, warmth: float = 0.0, **others: Any) -> None:
+            super().__init__(*arguments, warmth=warmth, **others)
+
+    make_trainer(tmp_path, type="extended", warmth=1.0)
+    assert "warmth" not in caplog.text
+    make_trainer(tmp_path, type="extended", num_epoch=1)
+    assert "Did you mean 'num_epochs' for 'num_epoch'?" in caplog.text
+    assert "arguments" not in caplog.text and "others," not in caplog.text
 
 
 def test_sparse_gradients_are_limited_as_dense_ones(tmp_path: Path) -> None:

@@ -227,20 +227,25 @@ def test_canine_takes_texts_that_are_shorter_than_what_it_joins(way: str) -> Non
             assert torch.allclose(found[row, :length], whole[0, :length], atol=1e-6)
 
 
-def test_reformer_embeds_a_text_alike_each_time() -> None:
+@pytest.mark.parametrize("seed", [None, 7])
+def test_reformer_embeds_a_text_alike_each_time(seed: int | None) -> None:
     """It draws which tokens attend to each other, and does so in training as before."""
     torch.manual_seed(0)
     kinds = {"attn_layers": ["lsh", "local"], "num_buckets": 4, "axial_pos_embds": False}
     size = {"lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "attention_head_size": 8}
-    config = transformers.ReformerConfig(**_SMALL, **kinds, **size, feed_forward_size=16)
-    model = AutoModel.from_config(config).eval()
+    size |= {"hash_seed": seed, "feed_forward_size": 16}
+    model = AutoModel.from_config(transformers.ReformerConfig(**_SMALL, **kinds, **size)).eval()
     ids = torch.randint(2, 50, (2, 32))
     with torch.no_grad():
-        assert not torch.equal(model(ids)[0], model(ids)[0])
+        plain = model(ids)[0]
+        assert torch.equal(model(ids)[0], plain) == (seed is not None)
         mend(model)
         before = torch.get_rng_state()
         assert torch.equal(model(ids)[0], model(ids)[0])
         assert torch.equal(torch.get_rng_state(), before)
+        if seed is not None:
+            assert torch.equal(model(ids)[0], plain)
+            return
         model.train()
         assert not torch.equal(model(ids)[0], model(ids)[0])
 
@@ -249,6 +254,8 @@ def test_other_threads_do_not_change_what_reformer_draws() -> None:
     """Nor does it set back the random numbers of a thread that trains."""
 
     class LSHSelfAttention(torch.nn.Module):
+        hash_seed = None
+
         def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
             other = Thread(target=torch.rand, args=(3,))
             other.start()
