@@ -236,17 +236,12 @@ def _add_memory(
             optimizer = optimizer_of(config, model)
         report.memory = memory_figures(config, model, optimizer, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
-        told = _short(error)
         if optimizer is None and isinstance(error, (ConfigurationError, TypeError, ValueError)):
             report.findings.append(Finding("trainer.optimizer", first_line(error)))
-        elif _has_failed(error):
-            report.warnings.append(
-                f"A step with the largest batch failed, and may in training: {told}"
-            )
         else:
-            report.notes.append(
-                f"The memory of a step cannot be estimated for this model ({told})."
-            )
+            failed = "A step with the largest batch failed, and may in training"
+            unknown = "The memory of a step cannot be estimated for this model"
+            _tell_of(error, report, failed, unknown)
         return model
     report.warnings += advice.of_memory(config, report.memory, report.device)
     if isinstance(model, DeCLUTR) and config.get("validation_data_path"):
@@ -264,11 +259,16 @@ def _add_trainer(report: Report, config: dict[str, Any], model: Any, loaders: li
     except (ConfigurationError, ValueError) as error:
         report.findings.append(Finding("trainer", first_line(error)))
     except Exception as error:  # a part of any kind may look at what has no content
-        if _has_failed(error):
-            told = f"The trainer could not be built, and may not in training: {_short(error)}"
-            report.warnings.append(told)
-        else:
-            report.notes.append(f"The trainer cannot be built for this check ({_short(error)}).")
+        failed = "The trainer could not be built, and may not in training"
+        _tell_of(error, report, failed, "The trainer cannot be built for this check")
+
+
+def _tell_of(error: Exception, report: Report, failed: str, unknown: str) -> None:
+    """Add a warning of what failed by itself, or a note on what this check cannot do."""
+    if _has_failed(error):
+        report.warnings.append(f"{failed}: {_short(error)}")
+    else:
+        report.notes.append(f"{unknown} ({_short(error)}).")
 
 
 def _short(error: Exception) -> str:
@@ -276,10 +276,9 @@ def _short(error: Exception) -> str:
 
 
 def _has_failed(error: Exception) -> bool:
-    """Return whether a step failed by itself, and not because its tensors have no contents."""
+    """Return whether a part failed by itself, and not because its tensors have no contents."""
     told = str(error)  # recurrent layers pack texts by lengths, of which there are none here
-    of_contents = isinstance(error, NotImplementedError) or "meta" in told or "Cannot pack" in told
-    return not of_contents
+    return not (isinstance(error, NotImplementedError) or "meta" in told or "Cannot pack" in told)
 
 
 def _of_paths(config: dict[str, Any]) -> list[str]:
