@@ -16,7 +16,7 @@ from declutr.objectives.without_negatives.k_means import k_means, principal_comp
 from declutr.training import cluster_callback
 from declutr.training.checkpointer import AtomicCheckpointer
 from declutr.training.cluster_callback import RefreshClusters
-from tests.conftest import make_documents, table_config
+from tests.conftest import make_documents, run_config, table_config
 from tests.training.test_exact_resume import differences
 
 pytestmark = pytest.mark.slow
@@ -128,11 +128,17 @@ def test_clusters_can_last_for_several_epochs(
 
 
 @pytest.mark.long
-def test_two_processes_have_the_clusters_of_one(config: dict[str, Any], tmp_path: Path) -> None:
+def test_two_processes_have_the_clusters_of_one(
+    config: dict[str, Any], checkpoint: Path, tmp_path: Path
+) -> None:
     """An epoch of other clusters would end with other weights."""
-    embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    embedder = run_config(checkpoint, tmp_path)["model"]["text_field_embedder"]
     without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    embedder["transformer_kwargs"] = without
+    embedder["token_embedders"]["tokens"] |= {
+        "masked_language_modeling": False,
+        "transformer_kwargs": without,
+    }
+    config["model"]["text_field_embedder"] = embedder
     config["trainer"]["optimizer"] = {"type": "sgd", "lr": 0.1}
     one = trained(config, tmp_path / "one")
     two = copy.deepcopy(config)
