@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # from glibc's malloc.h
 _ALL = (1 << 31) - 1  # the largest value of these parameters
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
 _SLACK = 1.5  # the multiple of the need of one pass above which free memory is returned
@@ -48,7 +48,9 @@ class Heap:
             return
         if not self._keeps:
             self._keeps = True
-            self._library.mallopt(_M_MMAP_THRESHOLD, _ALL)
+            if not self._library.mallopt(_M_MMAP_THRESHOLD, _ALL):
+                # Before glibc 2.35, thresholds above 32 MB were refused.
+                self._library.mallopt(_M_MMAP_MAX, 0)
             self._library.mallopt(_M_TRIM_THRESHOLD, _ALL)
         resident = _resident()
         if self._trimmed:

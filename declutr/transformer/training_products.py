@@ -1,9 +1,9 @@
 """Training of linear layers in float32 on a CPU by the quickest kernel for each product.
 
 A linear layer computes three products: its output, the gradient of its input and the gradient of
-its weight. torch computes all of them by its BLAS library, most often MKL. oneDNN's operator for
-linear layers computes them with the same accuracy. The transposed operands of a gradient can be
-passed to it in several ways, and the quickest depends on the shape.
+its weight. torch computes all of them by its BLAS library, most often MKL. oneDNN's operators for
+linear layers compute them with the same accuracy. The operands of a gradient can be passed to them
+in several ways, and the quickest depends on the shape.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
 from declutr.system.distributed import of_all_processes, process_rank
+from declutr.system.host_memory import HEAP
 from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
 
 LEAST_WEIGHTS = 1 << 16
@@ -28,12 +29,14 @@ LEAST_WEIGHTS = 1 << 16
 MOST_WEIGHTS = 1 << 24
 """The most weights that are timed; of wider layers, such as a head, only some outputs are timed."""
 
-# Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights.
-_ROWS, _ROWS_OF_LARGE, _LARGE = 2048, 128, 1 << 22
+# Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights. The quickest
+# way to the gradient of a weight depends on the number of rows, and batches have thousands.
+_ROWS, _ROWS_OF_WEIGHT_GRADIENT, _ROWS_OF_LARGE, _LARGE = 2048, 4096, 128, 1 << 22
 
 # Rows of which the gradient of a weight is computed at once. A sum over 6,449 rows takes 3 to 10 %
-# longer for three layers, and is less exact.
-_ROWS_IN_SUM = 1024
+# longer for three layers, and is less exact. oneDNN's own operator divides the sum itself; its
+# bound is for the memory of the copies.
+_ROWS_IN_SUM, _ROWS_REORDERED = 1024, 4096
 
 # Rows of a matrix that are transposed at once: a multiple of _ROWS_AT_ONCE, which of 8 to 256 took
 # least in nearly all of 14 shapes, with one thread and two. torch gives a thread at least _SHARE
@@ -78,10 +81,26 @@ def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
-def _weight_gradient(
-    gradient: Tensor, rows: Tensor, copies_gradient: bool = False, copies_rows: bool = False
-) -> Tensor:
-    """Return `gradient.t() @ rows` by oneDNN, as a sum over some rows at a time."""
+Gradients = tuple[Tensor, Tensor | None]
+"""The gradients of a weight and of its bias, which is `None` if it is not asked for."""
+
+
+def _bias_gradient(gradient: Tensor, to_bias: bool) -> Tensor | None:
+    return gradient.sum(dim=0) if to_bias else None
+
+
+def _plain_gradients(gradient: Tensor, rows: Tensor, to_bias: bool) -> Gradients:
+    return gradient.t() @ rows, _bias_gradient(gradient, to_bias)
+
+
+def _transposing_gradients(
+    gradient: Tensor,
+    rows: Tensor,
+    to_bias: bool,
+    copies_gradient: bool = False,
+    copies_rows: bool = False,
+) -> Gradients:
+    """Compute the weight's by oneDNN's operator for outputs, as a sum over some rows at a time."""
     total: Tensor | None = None
     parts = -(-len(rows) // _ROWS_IN_SUM)
     at_once = quick_rows(-(-len(rows) // parts), LEAST_WEIGHTS)
@@ -93,7 +112,29 @@ def _weight_gradient(
         else:
             total = torch.ops.mkldnn._linear_pointwise.binary(left, total, right, None, "add")
     assert total is not None
-    return total
+    return total, _bias_gradient(gradient, to_bias)
+
+
+def _reordering_gradients(gradient: Tensor, rows: Tensor, to_bias: bool) -> Gradients:
+    """Compute both by oneDNN's operator for them, which reads tensors in oneDNN's layout.
+
+    With two threads and 6,449 rows it takes 85 to 96 % of the time of the other ways by oneDNN,
+    though it copies both operands. With less than 2,000 rows, or one thread, it may take longer.
+    """
+    found: list[Tensor] = []
+    for part in zip(gradient.split(_ROWS_REORDERED), rows.split(_ROWS_REORDERED), strict=True):
+        left, right = (each.to_mkldnn() for each in part)
+        # Of the weight it reads no more than dtype and device, which are those of the rows.
+        new = torch.ops.aten.mkldnn_linear_backward_weights(left, right, rows, to_bias)
+        dense = [each.to_dense() if each.is_mkldnn else each for each in new[: 1 + to_bias]]
+        found = [old.add_(each) for old, each in zip(found, dense, strict=True)] if found else dense
+    return found[0], found[1] if to_bias else None
+
+
+def _swapped_gradients(gradient: Tensor, rows: Tensor, to_bias: bool) -> Gradients:
+    """Compute the transposed weight's as `_reordering_gradients`, for layers with fewer outputs."""
+    transposed, _ = _reordering_gradients(rows, gradient, to_bias=False)
+    return _transposed(transposed), _bias_gradient(gradient, to_bias)
 
 
 def _transposed(matrix: Tensor) -> Tensor:
@@ -120,12 +161,14 @@ _INPUT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "onednn": lambda g, w: _onednn(g, w.t()),
     "onednn, copied weight": lambda g, w: _onednn(g, _transposed(w)),
 }
-_WEIGHT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    PLAIN: lambda g, x: g.t() @ x,
-    "onednn": _weight_gradient,
-    "onednn, copied gradient": partial(_weight_gradient, copies_gradient=True),
-    "onednn, copied input": partial(_weight_gradient, copies_rows=True),
-    "onednn, both copied": partial(_weight_gradient, copies_gradient=True, copies_rows=True),
+_WEIGHT_GRADIENT: dict[str, Callable[[Tensor, Tensor, bool], Gradients]] = {
+    PLAIN: _plain_gradients,
+    "onednn": _transposing_gradients,
+    "onednn, copied gradient": partial(_transposing_gradients, copies_gradient=True),
+    "onednn, copied input": partial(_transposing_gradients, copies_rows=True),
+    "onednn, both copied": partial(_transposing_gradients, copies_gradient=True, copies_rows=True),
+    "onednn, reordered": _reordering_gradients,
+    "onednn, reordered and swapped": _swapped_gradients,
 }
 
 
@@ -186,48 +229,45 @@ def settle_products(model: torch.nn.Module) -> None:
 
 def products_of(features: int, outputs: int) -> Products:
     """Return the quickest ways to compute a layer of `features` inputs and `outputs` outputs."""
-    layer = _described(features, outputs)
 
-    def input_gradients() -> Ways:
-        _, w, _, g = _operands(features, outputs)
+    def input_gradients(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Ways:
         return {name: partial(way, g, w) for name, way in _INPUT_GRADIENT.items()}
 
-    def weight_gradients() -> Ways:
-        x, _, _, g = _operands(features, outputs)
-        return {name: partial(way, g, x) for name, way in _WEIGHT_GRADIENT.items()}
+    def weight_gradients(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Ways:
+        return {name: partial(way, g, x, True) for name, way in _WEIGHT_GRADIENT.items()}
 
+    weight = "gradients of weight and bias", weight_gradients, _ROWS_OF_WEIGHT_GRADIENT
     return Products(
         output_of(features, outputs),
-        CHOICES.quickest(f"{layer}, input gradient", input_gradients),
-        CHOICES.quickest(f"{layer}, weight gradient", weight_gradients),
+        _quickest(features, outputs, "input gradient", input_gradients),
+        _quickest(features, outputs, *weight),
     )
 
 
 def output_of(features: int, outputs: int) -> str:
     """Return the quickest way to compute only the output; the arguments are as of `products_of`."""
 
-    def ways() -> Ways:
-        x, w, b, _ = _operands(features, outputs)
+    def ways(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Ways:
         return {name: partial(way, x, w, b) for name, way in _OUTPUT.items()}
 
-    return CHOICES.quickest(f"{_described(features, outputs)}, output", ways)
+    return _quickest(features, outputs, "output", ways)
 
 
-def _described(features: int, outputs: int) -> str:
-    rows = _timed_rows(features, outputs)
-    return f"float32 linear layer {features} to {outputs}, {rows} rows"
+def _quickest(
+    features: int, outputs: int, product: str, ways: Callable[..., Ways], rows: int = _ROWS
+) -> str:
+    """Return the quickest of `ways`, which get rows, weight, bias and the output's gradient."""
+    if features * outputs > _LARGE:
+        rows = _ROWS_OF_LARGE
 
+    def ready() -> Ways:
+        HEAP.settle()  # as in training, because some ways need more memory than others
+        some = min(outputs, max(1, MOST_WEIGHTS // features))
+        shapes = (rows, features), (some, features), (some,), (rows, some)
+        return ways(*(torch.full(s, 0.01, dtype=torch.float32, device="cpu") for s in shapes))
 
-def _timed_rows(features: int, outputs: int) -> int:
-    return _ROWS if features * outputs <= _LARGE else _ROWS_OF_LARGE
-
-
-def _operands(features: int, outputs: int) -> list[Tensor]:
-    """Return rows, weight, bias and the gradient of the output, for measuring."""
-    rows = _timed_rows(features, outputs)
-    outputs = min(outputs, max(1, MOST_WEIGHTS // features))
-    shapes = (rows, features), (outputs, features), (outputs,), (rows, outputs)
-    return [torch.full(shape, 0.01, dtype=torch.float32, device="cpu") for shape in shapes]
+    layer = f"float32 linear layer {features} to {outputs}, {rows} rows"
+    return CHOICES.quickest(f"{layer}, {product}", ready)
 
 
 def _may_be_quicker(weight: Any) -> bool:
@@ -276,7 +316,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return output.view(*input.shape[:-1], -1)
 
 
-def _way(ways: dict[str, Callable[..., Tensor]], name: str) -> Callable[..., Tensor]:
+def _way(ways: dict[str, Callable[..., Any]], name: str) -> Callable[..., Any]:
     """Return a way by name, or torch's own if the name was kept by a release with other ways."""
     return ways.get(name, ways[PLAIN])
 
@@ -299,9 +339,9 @@ class _Linear(torch.autograd.Function):
             products = _PLAIN
         to_rows, to_weight, to_bias, _ = ctx.needs_input_grad
         gradient = gradient.contiguous()
-        return (
-            _way(_INPUT_GRADIENT, products.input_gradient)(gradient, weight) if to_rows else None,
-            _way(_WEIGHT_GRADIENT, products.weight_gradient)(gradient, rows) if to_weight else None,
-            gradient.sum(dim=0) if to_bias else None,
-            None,
-        )
+        way = _way(_INPUT_GRADIENT, products.input_gradient)
+        of_rows = way(gradient, weight) if to_rows else None
+        if not to_weight:
+            return of_rows, None, _bias_gradient(gradient, to_bias), None
+        ways = _way(_WEIGHT_GRADIENT, products.weight_gradient)
+        return of_rows, *ways(gradient, rows, to_bias), None

@@ -85,10 +85,19 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(host_memory._glibc() is None, reason="needs Linux with glibc's own allocator")
-def test_freed_memory_is_reused() -> None:
+@pytest.mark.parametrize("refuses", [False, True], ids=["as it is", "as before glibc 2.35"])
+def test_freed_memory_is_reused(refuses: bool) -> None:
     code = """
-import resource, torch
+import resource, sys, torch
 from declutr.system.host_memory import HEAP
+library = HEAP._library
+class Older:
+    malloc_trim = library.malloc_trim
+    def mallopt(self, option, value):
+        threshold_above_32_mb = option == -3 and value > 32 << 20
+        return 0 if threshold_above_32_mb else library.mallopt(option, value)
+if sys.argv[1] == "True":
+    HEAP._library = Older()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def needed(rows=60):
@@ -102,7 +111,8 @@ needed(64)  # because of alignment, a tensor may not fit the space that an equal
 kept = min(needed() for _ in range(4))
 print(plain, kept)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code, str(refuses)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     plain, kept = map(int, done.stdout.split())
     assert kept < plain / 10
 

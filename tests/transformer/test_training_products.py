@@ -43,7 +43,8 @@ def test_every_way_is_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(linear_products, "products_of", lambda *_: Products(*names))
-    monkeypatch.setattr(linear_products, "_ROWS_IN_SUM", 16)  # 38 rows: 16, 16 and 6
+    for rows in ("_ROWS_IN_SUM", "_ROWS_REORDERED"):
+        monkeypatch.setattr(linear_products, rows, 16)  # 38 rows: 16, 16 and 6
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(40, 24), torch.randn(shape)
     with QuickProducts():
@@ -147,10 +148,14 @@ def test_kernels_are_chosen_for_the_layers_of_a_model(
     monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 64)
     CHOICES.forget()
     settle_products(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)))
-    asked = sorted(CHOICES.taken())
+    asked = [question.removeprefix("float32 linear layer 8 to 8, ") for question in CHOICES.taken()]
     CHOICES.forget()
-    assert len(asked) == 3
-    assert all(each.startswith("float32 linear layer 8 to 8, 2048 rows, ") for each in asked)
+    threads = f"{torch.get_num_threads()} threads"
+    assert asked == [
+        f"2048 rows, output, {threads}",
+        f"2048 rows, input gradient, {threads}",
+        f"4096 rows, gradients of weight and bias, {threads}",
+    ]
 
 
 def test_lower_precision_is_left_to_torch(onednn_products: None, monkeypatch) -> None:
