@@ -22,7 +22,10 @@ from torch import Tensor
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # from glibc's malloc.h
 _ALL = (1 << 31) - 1  # the largest value of these parameters
-_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
+_VARIABLES = (
+    *("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_"),
+    *("GLIBC_TUNABLES", "LD_PRELOAD"),
+)
 _SLACK = 1.5  # the multiple of the need of one pass above which free memory is returned
 _LEAST = 256 << 20  # bytes that are not worth returning
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
