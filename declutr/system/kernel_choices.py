@@ -3,7 +3,7 @@
 torch computes float32 matrix products with MKL, which uses no more than AVX2 on processors that are
 not Intel's. oneDNN, which torch includes as well, uses all instructions of a processor. Which one
 is faster depends on the processor, the shape, the build of torch and the number of threads.
-Therefore it is measured once, for a fraction of a second, and stored in `kernels.json` of the cache
+Therefore it is measured once, for up to some seconds, and stored in `kernels.json` of the cache
 folder. The environment variable `DECLUTR_KERNELS=plain` selects torch's own kernels everywhere.
 """
 
