@@ -102,13 +102,15 @@ def write_whole(
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         if _CUT_OFF.fullmatch(str(error)):  # numpy says so of a full disk, and of other limits
             about = f"'{path}' cannot be written whole: of its numbers, {error}."
             raise OSError(f"{about} Is the disk full, or the size of files limited?") from error
-        if error.errno not in _FULL or error.filename is not None:
+        # torch fails to end a file that could not be written, and tells that alone.
+        first = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(first, OSError) or first.errno not in _FULL or first.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(first.errno, first.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
     _sync_folder(path.parent)

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 import stat
 import zipfile
 from pathlib import Path
@@ -246,6 +247,19 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, said: Any) -> None:
         write_whole(tmp_path / "numbers.npy", write)
     assert str(tmp_path / "numbers.npy") in str(e.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_of_files_of_torch(tmp_path: Path) -> None:
+    """torch says that its file has an unexpected position."""
+    file, limits = tmp_path / "weights.th", resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_whole(file, b"earlier")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(OSError, match=rf"File too large: '{file}'"):
+            write_whole(file, lambda opened: torch.save(torch.ones(1 << 16), opened))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"earlier"]
 
 
 def test_errors_of_what_is_read_stay_as_they_are(tmp_path: Path) -> None:
