@@ -13,6 +13,7 @@ from declutr.bridge.archives import is_archived
 from declutr.corpus import normalize_whitespace
 from declutr.data.augmentations import Augmentation
 from declutr.sampling.row_draws import RowDraws, text_digest
+from declutr.system.host_memory import shared_zeros
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class RowAugmentation:
     def __init__(self, augmentation: Augmentation, draws: RowDraws) -> None:
         self._augmentation, self._draws = augmentation, draws
         self._untrusted = is_untrusted()
-        self._num_blank = torch.zeros((), dtype=torch.int64).share_memory_()  # Workers count too.
+        self._num_blank = shared_zeros(dtype=torch.int64)  # Workers count too.
 
     @property
     def num_blank(self) -> int:
@@ -111,7 +112,7 @@ class TrainingAugmentation:
         if augmentation is not None and not is_archived():
             self._of_rows = RowAugmentation(augmentation, draws)
         self.draws_anew = self._of_rows is not None and draws.resample
-        self._place = torch.zeros((), dtype=torch.int64).share_memory_()  # Workers read it too.
+        self._place = shared_zeros(dtype=torch.int64)  # Workers read it too.
 
     def __bool__(self) -> bool:
         """Whether texts are augmented at all."""

@@ -21,6 +21,7 @@ from declutr.data.codecs import WordPieceCodec, shortened, text_codec
 from declutr.data.collation import PackedBatch, number_field
 from declutr.data.reader_keys import require_known_keys
 from declutr.system import raised_as
+from declutr.system.host_memory import shared_zeros
 
 if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is read.
     from declutr.data.document_rows import DocumentFiles
@@ -240,7 +241,7 @@ class EpochCounts:
 
     def __init__(self) -> None:
         places = 2, _MAX_WORKERS + 1, _MAX_WORKERS
-        self._counts = torch.zeros(places, dtype=torch.int32).share_memory_()
+        self._counts = shared_zeros(*places, dtype=torch.int32)
 
     def begin(self, worker: Optional[WorkerInfo]) -> int:
         """Return the epoch that this worker begins, from 0, and count it."""

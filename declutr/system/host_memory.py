@@ -9,9 +9,13 @@ To read a tensor on a GPU, the host waits until the GPU has finished all queued 
 then idle until the host has queued more. The content of a batch, however, was on the host before it
 was sent. `to_device` therefore attaches the host tensor to its copy on the device, and `on_host`
 returns it without waiting.
+
+`shared_zeros` is memory that worker processes have in common.
 """
 
 import ctypes
+import math
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +90,16 @@ def _resident() -> int:
 
 HEAP = Heap()
 """The freed memory of this process."""
+
+
+def shared_zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Return zeros that forked processes share with this one, without a file in `/dev/shm`.
+
+    Where there is no such folder, or it is full, `Tensor.share_memory_` is an error. Spawned
+    processes share them too: torch moves a tensor to `/dev/shm` when it is sent to one.
+    """
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def remember(on_device: Tensor, on_host: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ and one process for any number of workers.
 
 import copy
 import inspect
+import multiprocessing
 import pickle
 from pathlib import Path
 
@@ -27,11 +28,13 @@ from declutr.components import registered_name
 from declutr.corpus.documents import SourceError
 from declutr.data.augmented_reader import AugmentedReader
 from declutr.data.pair_reader import TextPairReader
+from declutr.data.row_augmentation import TrainingAugmentation
 from declutr.data.row_reader import EpochCounts, RowReader
 from declutr.data.sentence_reader import SentenceReader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
+from declutr.sampling.row_draws import RowDraws
 from tests.conftest import run_config
 from tests.data.batches import (
     allennlp_loader,
@@ -350,9 +353,26 @@ class TestEpochCounts:
         assert counts.begin(None) == counts.read(None) == 1
         assert counts.begin(WorkerInfo(2, 1)) == 0
 
-    def test_copies_in_other_processes_count_together(self):
+    @pytest.mark.slow
+    @pytest.mark.parametrize("method", ["fork", "forkserver"])
+    def test_copies_in_other_processes_count_together(self, method):
         counts = EpochCounts()
-        assert all(
-            isinstance(value, torch.Tensor) and value.is_shared() for value in vars(counts).values()
-        )
+        context = multiprocessing.get_context(method)
+        for _ in range(2):
+            worker = context.Process(target=counts.begin, args=(WorkerInfo(2, 1),))
+            worker.start()
+            worker.join()
+        assert counts.begin(WorkerInfo(2, 1)) == 2
         assert copy.deepcopy(counts).begin(None) == 0
+
+    def test_a_container_may_have_no_shared_memory(self, monkeypatch):
+        """As with AWS Lambda, or where `/dev/shm` is full: archives have readers, too."""
+
+        def refused(*args):
+            raise RuntimeError("unable to allocate shared memory(shm)")
+
+        monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", refused)
+        monkeypatch.setattr(torch.UntypedStorage, "_share_filename_cpu_", refused)
+        counts = EpochCounts()
+        augmented = TrainingAugmentation(EasyDataAugmentation(), RowDraws(0, True))
+        assert counts.begin(None) == 0 and augmented
