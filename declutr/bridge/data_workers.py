@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import itertools
 import pickle
 from collections import deque
@@ -23,6 +24,7 @@ class _Worker(NamedTuple):
 
 
 _this_worker: _Worker | None = None
+_LARGE = 1 << 20  # bytes of a tensor that is sent by a file
 _PATIENCE = 1.0  # seconds to wait for a worker before looking whether it is still there
 
 
@@ -122,16 +124,37 @@ def unsent_rows(module: ModuleType) -> None:
 class Pickled:
     """An object that has been pickled for another process, and arrives there as what it was.
 
+    Its tensors are in it if they are not large. torch sends each as a file in `/dev/shm`, open in
+    both processes: hundreds of batches under way were more than the usual limit of 1,024 files, or
+    than the 64 MB there that a container has.
+
     # Raises
 
     `Exception` : of whatever kind, if the object cannot be pickled.
     """
 
     def __init__(self, item: Any) -> None:
-        self._bytes = bytes(ForkingPickler.dumps(item))
+        buffer = io.BytesIO()
+        _WithTensors(buffer).dump(item)
+        self._bytes = buffer.getvalue()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickle.loads, (self._bytes,)
+
+
+class _WithTensors(ForkingPickler):
+    """Pickles tensors of up to a MiB by their numbers."""
+
+    def reducer_override(self, item: Any) -> Any:
+        import torch
+
+        plain = type(item) is torch.Tensor and item.layout == torch.strided
+        if not plain or item.is_cuda or item.requires_grad or item.nbytes > _LARGE:
+            return NotImplemented
+        try:
+            return torch.from_numpy, (item.numpy(),)
+        except (RuntimeError, TypeError):  # a device or a dtype that numpy does not have
+            return NotImplemented
 
 
 def ended_workers(module: ModuleType) -> None:
@@ -200,6 +223,8 @@ class _Turns:
                 # It was gone before this look, so nothing is on its way, or amid an item.
                 if gone or not isinstance(error, Empty):
                     worker.join(_PATIENCE)
+                    if worker.exitcode is None:
+                        raise  # It is well: too many files are open in this process, for example.
                     raise RuntimeError(
                         f"Data worker {number} ended with exit code {worker.exitcode} before it "
                         "had read all its rows (-9: killed, most often because memory ran out). "

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import threading
@@ -215,6 +216,61 @@ def test_a_worker_that_is_killed_amid_an_item_is_not_waited_for() -> None:
     workers[1].kill()
     workers[1].join()
     assert told and "Data worker 0 ended with exit code -9" in told[0]
+
+
+def test_an_error_in_this_process_is_not_one_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when too many files are open here."""
+
+    class Full:
+        def get(self, timeout: float) -> Any:
+            raise OSError(24, "Too many open files")
+
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    worker.start()
+    monkeypatch.setattr(data_workers, "_PATIENCE", 0.1)
+    with pytest.raises(OSError, match="Too many open files"):
+        data_workers._Turns([Full()], [worker]).get()
+    worker.kill()
+    worker.join()
+
+
+def test_batches_on_their_way_need_no_files() -> None:
+    """torch opens a file in `/dev/shm` for each tensor, and containers have 64 MB there."""
+    wide = torch.arange(60, dtype=torch.float16).view(3, 4, 5)
+    tensors = {
+        "ids": torch.arange(12).view(3, 4),
+        "mask": torch.tensor([[True, False]]),
+        "number": torch.tensor(2.5, dtype=torch.float64),
+        "columns": wide.transpose(0, 2)[1:],
+        "expanded": torch.ones(1, 3).expand(4, 3),
+        "empty": torch.zeros(0, 3),
+    }
+    before = len(os.listdir("/proc/self/fd"))
+    sent = [pickle.dumps(data_workers.Pickled(tensors)) for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    arrived = pickle.loads(sent[0])
+    assert list(arrived) == list(tensors)
+    for name, tensor in tensors.items():
+        assert arrived[name].dtype == tensor.dtype and arrived[name].equal(tensor), name
+        arrived[name].add_(1) if name != "mask" else arrived[name].zero_()  # and can be changed
+
+
+class Large(DatasetReader):
+    """A reader of two tensors that are sent by a file, and one of numbers that numpy lacks."""
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        numbers = torch.arange(300_000)
+        tensors = {"x": numbers, "y": numbers.double(), "z": numbers[:3].bfloat16()}
+        yield Instance({name: TensorField(tensor) for name, tensor in tensors.items()})
+
+
+def test_large_tensors_arrive() -> None:
+    loader = MultiProcessDataLoader(Large(), "", batch_size=1, num_workers=1, quiet=True)
+    loader.index_with(Vocabulary())
+    (batch,) = loader
+    expected = next(iter(Large().read("")))
+    for name, field in expected.fields.items():
+        assert batch[name].dtype == field.tensor.dtype and batch[name][0].equal(field.tensor)
 
 
 class Unsendable(Drawing):
