@@ -6,10 +6,14 @@ the error at its use names the extra. `setup.py` lists the extras.
 """
 
 import contextlib
+import os
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from declutr.bridge import deferral
 from declutr.bridge.lending import Layout, is_installed, stand_in
+from declutr.bridge.repairs import replaces
 
 
 def spacy() -> contextlib.AbstractContextManager[None]:
@@ -93,6 +97,25 @@ def cached_path() -> contextlib.AbstractContextManager[None]:
         "file_lock.FileLock": local_paths.FileLock,
     }
     return stand_in("cached_path", layout, get("remote"), given)
+
+
+def found_without_cache(module: ModuleType) -> None:
+    """Find files and folders of this machine where AllenNLP's cache folder cannot be made.
+
+    cached-path makes that folder in the home folder, before it looks. Where it may not, as in a
+    container with another user or a read-only file system, no archive could be opened. Can be
+    removed when cached-path makes the folder for what it puts there.
+    """
+
+    @replaces(module)
+    def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
+        extracts = kwargs.get("extract_archive") or any(args[1:])
+        if extracts or "://" in str(place):
+            return original(place, *args, **kwargs)
+        path = Path(os.path.expanduser(place))
+        if not path.exists():
+            raise FileNotFoundError(f"file {path} not found")
+        return str(path)
 
 
 def get(extra: str) -> str:

@@ -81,7 +81,10 @@ REPAIRS: dict[str, tuple[Switch, ...]] = {
         pretrained.tokenizer_arguments,
         pretrained.float32_checkpoints,
     ),
-    "allennlp.common.file_utils": (checkpoints.tensor_caches,),
+    "allennlp.common.file_utils": (
+        checkpoints.tensor_caches,
+        optional_packages.found_without_cache,
+    ),
     "allennlp.common.push_to_hf": (publishing.hub_uploads,),
     "allennlp.common.registrable": (optional_packages.suggested_names,),
     "allennlp.commands._checklist_internal": (untrusted.trust_in_archives,),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from allennlp.common import file_utils
 
 from declutr.bridge import local_paths
 from declutr.bridge.lending import MissingPackage
@@ -74,6 +75,20 @@ def test_paths_are_returned_as_they_are(
     assert cached_path(tmp_path, cache_dir=tmp_path / "c", extract_archive=True) == tmp_path
     with pytest.raises(FileNotFoundError, match="nothing not found"):
         cached_path(tmp_path / "nothing", cache_dir=tmp_path / "cache")
+
+
+def test_nothing_is_made_in_a_home_folder_to_find_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container with another user, nothing can be made there."""
+    (tmp_path / "home").touch()
+    monkeypatch.setattr(file_utils, "CACHE_DIRECTORY", str(tmp_path / "home/cache"))
+    assert file_utils.cached_path(tmp_path) == str(tmp_path)
+    assert file_utils.cached_path(tmp_path / "home", extract_archive=False) == f"{tmp_path}/home"
+    with pytest.raises(FileNotFoundError, match="nothing not found"):
+        file_utils.cached_path(tmp_path / "nothing")
+    with pytest.raises(NotADirectoryError):  # which is to be extracted there
+        file_utils.cached_path(packed(tmp_path, "zip"), None, True)
 
 
 def test_an_archive_that_writes_elsewhere_is_refused(tmp_path: Path) -> None:
