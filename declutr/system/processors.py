@@ -92,12 +92,19 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     The quota in processors, such as 1.5, or `None` if there is no limit. It is the least quota of
     this process's control group and its ancestors, of version 1 and 2, as far as they are mounted.
     """
-    quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
+    folders = control_groups("cpu", root)
+    quotas = [quota for folder in folders if (quota := _quota(folder)) is not None]
     return min(quotas, default=None)
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the control groups of this process, the innermost first."""
+def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders of the control groups of this process, the innermost first.
+
+    # Parameters
+
+    controller : such as "cpu", which has groups of its own in version 1.
+    root : the root of the file system, which only tests change.
+    """
     try:
         of_process = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
@@ -114,7 +121,8 @@ def _groups(root: Path) -> Iterator[Path]:
             if kind[0] == "cgroup2":
                 fits = not controllers
             else:
-                fits = "cpu" in controllers.split(",") and "cpu" in kind[-1].split(",")
+                both = controllers.split(","), kind[-1].split(",")
+                fits = all(controller in names for names in both)
             if fits:
                 yield from _upwards(root / mount[4].lstrip("/"), mount[3], path)
 

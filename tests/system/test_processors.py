@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from declutr import Encoder
 from declutr.bridge.repairs import _WorkerContext
 from declutr.inference.flow import Flow
+from declutr.runs.check.memory import memory_of_machine
 from declutr.system import distributed
 from declutr.system import processors as module
 from declutr.system.processors import (
@@ -135,6 +136,23 @@ def test_the_least_quota_of_nested_groups_counts(tmp_path: Path, inner: str, out
     }
     root = system(tmp_path, "0::/pod/box", V2.format(top="/", place="/sys/fs/cgroup"), **files)
     assert cpu_quota(root) == 1.0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_least_memory_of_nested_groups_counts(tmp_path: Path, version: int) -> None:
+    """As of a job of a scheduler, whose group is not that of the root of the file system."""
+    name, group, mount = "memory.max", "0::/slurm/job", V2
+    if version == 1:  # `system` writes that the process is in `a` there
+        name, group, mount = (
+            "memory.limit_in_bytes",
+            "3:cpu:/slurm",
+            V1.replace("cpuacct", "memory"),
+        )
+    mount = mount.format(top="/", place="/sys/fs/cgroup")
+    limits = {"slurm/job": "max", "slurm": "3000000", "a": "2000000", "other": "1000"}
+    files = {f"{folder}/{name}": f"{limit}\n" for folder, limit in limits.items()}
+    root = system(tmp_path, group, mount, **files)
+    assert memory_of_machine(root) == (2000000 if version == 1 else 3000000)
 
 
 def test_a_group_outside_the_mount_has_the_quota_of_the_mount(tmp_path: Path) -> None:

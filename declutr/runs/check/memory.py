@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from declutr.bridge.repairs import require_number
 from declutr.data.collation import moved
 from declutr.runs.check.findings import Setting
 from declutr.runs.check.simulated_step import META, step_memory, without_contents
+from declutr.system.processors import control_groups
 from declutr.training.weight_decay import optimizing
 
 # What a process takes relative to its tensors at the peak of a step, beside what it had before.
@@ -118,14 +120,19 @@ def _low_precision(config: Mapping[str, Any], kind: str) -> str | None:
     return "bfloat16" if precision == "bfloat16" else None
 
 
-def memory_of_machine() -> int | None:
-    """Return the memory that processes may use, in bytes: that of the machine or of a container."""
+def memory_of_machine(root: Path = Path("/")) -> int | None:
+    """Return the memory that processes may use, in bytes: that of the machine or of a container.
+
+    The limits are those of this process's control group, such as a job of a scheduler has, and of
+    its ancestors. Only tests change `root`, the root of the file system.
+    """
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError), open(place) as file:  # there may be no limit
-            found.append(int(file.read()))
+    for folder in control_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # there may be no limit
+                found.append(int((folder / name).read_text()))
     return min(found, default=None)
 
 
