@@ -11,6 +11,7 @@ from pathlib import Path
 from posixpath import normpath
 
 from declutr.archives import GET_ANEW
+from declutr.system.files import named_if_full
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
@@ -28,6 +29,7 @@ def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
     beside = archive.with_name(f".{archive.name}.{os.getpid()}.new")
     try:
         with (
+            named_if_full(archive),
             tarfile.open(archive, "r:gz") as old,
             open(beside, "wb") as file,
             # Weights hardly compress, so that higher levels would only take longer.

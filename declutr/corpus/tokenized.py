@@ -27,7 +27,7 @@ from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system import local_path
 from declutr.system.cache_folder import default_cache_dir
-from declutr.system.files import Appearance
+from declutr.system.files import Appearance, named_if_full
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def _tokenize(
         before_journal=lambda: check_unchanged(digests),
     )
     try:
-        with writer:
+        with named_if_full(folder), writer:
             done = writer.length
             if done:
                 logger.info("Going on after %d documents that are tokenised already.", done)

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from declutr.archives import MODULES
-from declutr.system.files import locked
+from declutr.system.files import locked, named_if_full
 
 CARD = "README.md"
 _ROOM, _LOCK, _OLD = ".declutr-", ".lock", "old"  # parts of names beside the target
@@ -115,7 +115,7 @@ def folder_beside(folder: Path) -> Iterator[Path]:
             "place."
         ) from error
     try:
-        with locked(room / _LOCK):
+        with named_if_full(folder), locked(room / _LOCK):
             _remove_left(folder, prefix)
             (room / "new").mkdir()
             yield room / "new"

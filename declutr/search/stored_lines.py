@@ -15,7 +15,7 @@ import numpy as np
 
 from declutr.corpus.text_inputs import no_text
 from declutr.search.index_files import OFFSETS, TEXT, SearchError
-from declutr.system.files import CheckedFile, DamagedFile, appearance
+from declutr.system.files import CheckedFile, DamagedFile, appearance, named_if_full
 
 _OFFSET = np.dtype("<i8")
 _BUFFERED = 1 << 16  # offsets that are kept in memory before they are written
@@ -38,7 +38,11 @@ def write_lines(lines: Iterable[str], folder: Path) -> int:
     """
     beside = [folder / f"{name}.{os.getpid()}.new" for name in (TEXT, OFFSETS)]
     try:
-        with open(beside[0], "wb") as text, open(beside[1], "wb") as offsets:
+        with (
+            named_if_full(folder),
+            open(beside[0], "wb") as text,
+            open(beside[1], "wb") as offsets,
+        ):
             end, ends = 0, array("q", [0])
             count = 0
             for line in lines:

@@ -94,14 +94,25 @@ def write_whole(
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     try:
-        with open(beside, "wb") as file:
-            if isinstance(content, bytes):
-                file.write(content)
-            else:
-                content(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with named_if_full(path):
+            with open(beside, "wb") as file:
+                if isinstance(content, bytes):
+                    file.write(content)
+                else:
+                    content(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def named_if_full(path: str | os.PathLike) -> Iterator[None]:
+    """Return a context in which the error of a full disk names the file or folder at a path."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:
         if _CUT_OFF.fullmatch(str(error)):  # numpy says so of a full disk, and of other limits
             about = f"'{path}' cannot be written whole: of its numbers, {error}."
@@ -111,9 +122,6 @@ def write_whole(
         if not isinstance(first, OSError) or first.errno not in _FULL or first.filename is not None:
             raise
         raise OSError(first.errno, first.strerror, str(path)) from error
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
 def read_at(file: int, size: int, position: int) -> bytes:

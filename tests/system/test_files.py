@@ -5,7 +5,10 @@ import os
 import random
 import resource
 import stat
+import tarfile
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,10 @@ import pytest
 import torch
 from xxhash import xxh3_64_hexdigest
 
+from declutr.archives.tar_members import put_member
+from declutr.corpus.tokenized import open_corpus
+from declutr.export.output_place import folder_beside
+from declutr.search.stored_lines import write_lines
 from declutr.system import files
 from declutr.system.files import (
     CheckedFile,
@@ -249,17 +256,58 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path, said: Any) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_of_files_of_torch(tmp_path: Path) -> None:
-    """torch says that its file has an unexpected position."""
-    file, limits = tmp_path / "weights.th", resource.getrlimit(resource.RLIMIT_FSIZE)
-    write_whole(file, b"earlier")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
-        with pytest.raises(OSError, match=rf"File too large: '{file}'"):
-            write_whole(file, lambda opened: torch.save(torch.ones(1 << 16), opened))
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_told_of_files_of_torch(tmp_path: Path) -> None:
+    """torch says that its file has an unexpected position."""
+    file = tmp_path / "weights.th"
+    write_whole(file, b"earlier")
+    with pytest.raises(OSError, match=rf"File too large: '{file}'"), files_of_at_most(1 << 16):
+        write_whole(file, lambda opened: torch.save(torch.ones(1 << 16), opened))
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"earlier"]
+
+
+class Bytes:
+    """A codec of a value for each byte."""
+
+    dtype, fingerprint = np.dtype(np.uint8), "bytes"
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        values = [np.frombuffer(text.encode(), np.uint8) for text in texts]
+        return values, [len(value) for value in values]
+
+
+def exported(folder: Path) -> None:
+    with folder_beside(folder) as beside:
+        (beside / "README.md").write_text("ka" * 20_000)
+
+
+def test_a_full_disk_is_told_with_a_place(
+    tmp_path: Path, corpus_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of corpora, whose place in the cache nobody names, of indexes, archives and exports."""
+    monkeypatch.setenv("DECLUTR_WORKERS", "1")
+    cache, lines, archive = tmp_path / "cache", tmp_path / "lines", tmp_path / "model.tar.gz"
+    lines.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(__file__, "config.json")
+    writers: dict[Path, Callable[[], object]] = {
+        cache: lambda: open_corpus(corpus_file, Bytes(), cache_dir=cache, progress=False),
+        lines: lambda: write_lines(["ka lo"] * 20_000, lines),
+        archive: lambda: put_member(archive, "a", os.urandom(1 << 17)),
+        tmp_path / "export": lambda: exported(tmp_path / "export"),
+    }
+    for place, write in writers.items():
+        with pytest.raises(OSError, match=rf"(?i)too large: '{place}"), files_of_at_most(1 << 14):
+            write()
 
 
 def test_errors_of_what_is_read_stay_as_they_are(tmp_path: Path) -> None:
