@@ -29,8 +29,8 @@ LEAST_WEIGHTS = 1 << 16
 MOST_WEIGHTS = 1 << 24
 """The most weights that are timed; of wider layers, such as a head, only some outputs are timed."""
 
-# Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights. The quickest
-# way to the gradient of a weight depends on the number of rows, and batches have thousands.
+# Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights. The number
+# decides about the quickest way to the gradient of a weight, and batches have thousands of rows.
 _ROWS, _ROWS_OF_WEIGHT_GRADIENT, _ROWS_OF_LARGE, _LARGE = 2048, 4096, 128, 1 << 22
 
 # Rows of which the gradient of a weight is computed at once. A sum over 6,449 rows takes 3 to 10 %
