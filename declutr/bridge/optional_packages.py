@@ -103,8 +103,8 @@ def found_without_cache(module: ModuleType) -> None:
     """Find files and folders of this machine where AllenNLP's cache folder cannot be made.
 
     cached-path makes that folder in the home folder, before it looks. Where it may not, as in a
-    container with another user or a read-only file system, no archive could be opened. Can be
-    removed when cached-path makes the folder for what it puts there.
+    container with another user or a read-only file system, no archive could be opened.
+    Can be removed when cached-path makes the folder for what it puts there.
     """
 
     @replaces(module)
