@@ -6,8 +6,6 @@ the error at its use names the extra. `setup.py` lists the extras.
 """
 
 import contextlib
-import os
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -109,13 +107,14 @@ def found_without_cache(module: ModuleType) -> None:
 
     @replaces(module)
     def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
-        extracts = kwargs.get("extract_archive") or any(args[1:])
-        if extracts or "://" in str(place):
+        try:
             return original(place, *args, **kwargs)
-        path = Path(os.path.expanduser(place))
-        if not path.exists():
-            raise FileNotFoundError(f"file {path} not found")
-        return str(path)
+        except OSError:
+            if "://" in str(place) or kwargs.get("extract_archive") or any(args[1:]):
+                raise
+            from declutr.bridge import local_paths
+
+            return str(local_paths.cached_path(place, module.CACHE_DIRECTORY))
 
 
 def get(extra: str) -> str:

@@ -236,11 +236,11 @@ def products_of(features: int, outputs: int) -> Products:
     def weight_gradients(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> Ways:
         return {name: partial(way, g, x, True) for name, way in _WEIGHT_GRADIENT.items()}
 
-    weight = "gradients of weight and bias", weight_gradients, _ROWS_OF_WEIGHT_GRADIENT
+    both = "gradients of weight and bias"
     return Products(
         output_of(features, outputs),
         _quickest(features, outputs, "input gradient", input_gradients),
-        _quickest(features, outputs, *weight),
+        _quickest(features, outputs, both, weight_gradients, _ROWS_OF_WEIGHT_GRADIENT),
     )
 
 
