@@ -18,10 +18,15 @@ import torch
 
 from declutr.inference.open_text_model import chosen_dtype
 from declutr.system import loggers_at
-from declutr.system.kernel_choices import GAIN, processor_name
+from declutr.system.kernel_choices import processor_name
 from declutr.system.processors import cpu_quota, instructions, usable_processors
 from declutr.transformer import dtype_speed
-from declutr.transformer.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
+from declutr.transformer.dtype_speed import (
+    GAIN,
+    TRAINING_FLOPS,
+    has_bfloat16,
+    training_seconds,
+)
 
 
 class DtypeSpeed(NamedTuple):

@@ -7,8 +7,7 @@ from functools import cache
 
 import torch
 
-from declutr.system.kernel_choices import GAIN
-from declutr.transformer.dtype_speed import has_bfloat16, training_seconds
+from declutr.transformer.dtype_speed import GAIN, has_bfloat16, training_seconds
 
 logger = logging.getLogger(__name__)
 

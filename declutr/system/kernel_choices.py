@@ -31,16 +31,16 @@ VARIABLE = "DECLUTR_KERNELS"
 PLAIN = "plain"
 """The name of torch's own kernel, and the value of `VARIABLE` that selects it everywhere."""
 
-GAIN = 1.1
-"""The speedup over the plain kernel below which the plain kernel is kept, as it may be noise."""
+_LEAST_GAIN = 1.03  # The speedup over the plain kernel below which the plain kernel is kept.
 
 FILE_NAME = "kernels.json"
 """The name of the file with measured times in the cache folder."""
 _TURNS, _LEAST_TURNS = 4, 2  # the minimum of timed turns, and the minimum if turns take long
 # Measurements take at least _SHORT seconds, because other programs take the processor for some
 # milliseconds at a time, which must not affect a result that is stored for good. No further turn
-# begins after _LONG seconds.
+# begins after _LONG seconds, up to which kernels are timed whose times differ by less than _CLOSE.
 _SHORT, _LONG = 0.1, 0.5
+_CLOSE = 1.1
 _PATIENCE = 60  # seconds to wait for other processes that measure
 _HOPELESS = 8.0  # the multiple of the least time above which a kernel is not timed again
 
@@ -72,7 +72,7 @@ class KernelChoices:
         question : a description of the computation with its shape. With processor and number of
             threads it is the key of stored times, so that a new wording means a new measurement.
         ways : a function that returns the kernels, as in `kept_seconds`. `PLAIN` is among them, and
-            is returned unless another one is at least `GAIN` times as fast.
+            is returned unless another one is at least 3 % faster.
         """
         if switched_off():
             return PLAIN
@@ -80,7 +80,7 @@ class KernelChoices:
         if asked not in self._taken:
             seconds = kept_seconds(question, ways)
             best = min(seconds, key=lambda name: seconds[name], default=PLAIN)
-            gained = best != PLAIN and seconds[best] * GAIN <= seconds.get(PLAIN, 0.0)
+            gained = best != PLAIN and seconds[best] * _LEAST_GAIN <= seconds.get(PLAIN, 0.0)
             self._taken[asked] = best if gained else PLAIN
         return self._taken[asked]
 
@@ -289,9 +289,16 @@ def least_seconds(ways: Ways) -> dict[str, float]:
                 if turn:
                     seconds[name] = min(took, seconds.get(name, took))
             passed = time.perf_counter() - began
-            if turn >= _LEAST_TURNS and (passed > _LONG or (turn >= _TURNS and passed > _SHORT)):
+            enough = turn >= _TURNS and passed > _SHORT and not _is_close(seconds)
+            if turn >= _LEAST_TURNS and (passed > _LONG or enough):
                 return seconds
             turn += 1
+
+
+def _is_close(seconds: Mapping[str, float]) -> bool:
+    """Return whether the two least times are so near that noise could change their order."""
+    fastest = sorted(seconds.values())[:2]
+    return len(fastest) == 2 and fastest[1] < _CLOSE * fastest[0]
 
 
 def _read(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:

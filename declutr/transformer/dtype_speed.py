@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from declutr.system.kernel_choices import CHOICES, GAIN, Ways, kept_seconds
+from declutr.system.kernel_choices import CHOICES, Ways, kept_seconds
 from declutr.system.processors import instructions
 from declutr.transformer.prepared_linear import PreparedLinear
 from declutr.transformer.training_products import QuickProducts
@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 KEEP = "DECLUTR_KEEP_DTYPE"
 """The environment variable that, set to 1, keeps a requested dtype however slow it is."""
+
+GAIN = 1.1
+"""The speedup over float32 below which a dtype of lower precision is not worth it."""
 
 _IN, _OUT, _ROWS = 384, 1536, 256  # a layer of a small transformer: some milliseconds in float32
 

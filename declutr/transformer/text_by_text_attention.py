@@ -78,10 +78,11 @@ def _attention(
                     if trained:
                         part.texts(_as_heads(sums)).copy_(found[1][..., None])
                 continue
+            rows = run.full_rows_of_softmax(query.dtype) if dropout is None else run.length
             for block, levels in run.blocks(query, dropout):
-                q, k, v = (_operand(block.of(tensor)) for tensor in (query, key, value))
-                o = block.of(output)
-                p = _probabilities(q * scale, k)
+                q, o = _operand(block.of(query)), block.of(output)
+                k, v = (_operand(block.with_rows(tensor, rows)) for tensor in (key, value))
+                p = _probabilities(q * scale, k, run.length)
                 if dropout is None:
                     o.copy_(p @ v)
                 else:
@@ -123,7 +124,7 @@ def _gradients(
                 q, k, v, g = (_operand(block.of(t)) for t in (query, key, value, gradient))
                 dq, dk, dv = (block.of(tensor) for tensor in gradients)
                 q = q * scale
-                p = kept = _probabilities(q, k)
+                p = kept = _probabilities(q, k, run.length)
                 if dropout is not None:
                     g = g * dropout.scale
                     kept = dropout.zero(p, levels, out=torch.empty_like(p))
@@ -205,5 +206,9 @@ def _operand(block: Tensor) -> Tensor:
     return block.contiguous() if block.element_size() == 2 else block
 
 
-def _probabilities(query: Tensor, key: Tensor) -> Tensor:
-    return (query @ key.transpose(-1, -2)).softmax(dim=-1)
+def _probabilities(query: Tensor, key: Tensor, length: int) -> Tensor:
+    """Return probabilities of keys `(..., rows, D)`, which are 0 beyond the first `length`."""
+    scores = query @ key.transpose(-1, -2)
+    if length < scores.size(-1):
+        scores[..., length:] = -torch.inf
+    return scores.softmax(dim=-1)

@@ -16,11 +16,11 @@ _TOKENS_AT_ONCE = 1024  # tokens of equally long texts that are computed togethe
 # tensors fit the cache of a core. In bfloat16, large products help oneDNN more than the cache does.
 _SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
 
-# Numbers of float32 that torch's kernel computes at once. It computes what is left of a row of
-# scores one by one: rows of 31 scores take twice as long as rows of 32, so keys are read beyond the
-# end of a text, and masked. If less than a quarter is left, the mask takes as long as it saves.
+# Numbers of float32 that torch's kernel computes at once; its softmax computes twice as many in
+# bfloat16. Both compute what is left of a row of scores one by one: rows of 31 scores take twice as
+# long in that kernel as rows of 32, and four times in that softmax. So keys are read beyond the end
+# of a text, and masked. If less than a quarter is left, the mask takes as long as it saves.
 _LANES = {"AVX512": 16, "AVX2": 8}.get(torch.backends.cpu.get_cpu_capability(), 1)
-_LEAST_LEFT = _LANES // 4
 
 # Measured times of torch's kernel, relative to separate products and softmax. In float32, with full
 # rows, it takes 0.3 to 1.1 at any length. Its backward pass, and all without such instructions:
@@ -57,6 +57,11 @@ class Block(NamedTuple):
             return part.unsqueeze(1)
         return part.unflatten(1, (self.number, self.length))
 
+    def with_rows(self, tensor: Tensor, rows: int) -> Tensor:
+        """Return `(heads, number, rows, D)` of a tensor `(1, H, T, D)`, see `Run.texts_with`."""
+        part = tensor if self.heads == _ALL else tensor[:, self.heads]
+        return Run(self.start, self.number, self.length).texts_with(part, rows).transpose(0, 1)
+
 
 class Run(NamedTuple):
     """A run of consecutive texts of the same length."""
@@ -77,9 +82,19 @@ class Run(NamedTuple):
         return dtype.itemsize > 2 and not _SHORT < self.length < long
 
     def full_rows(self) -> int:
-        """Return how many keys to read for each text; those beyond its end are to be masked."""
-        left = self.length % _LANES
-        return self.length if left < max(1, _LEAST_LEFT) else self.length + _LANES - left
+        """Return how many keys torch's kernel is to read; those beyond the end are to be masked."""
+        return self._full_rows(_LANES)
+
+    def full_rows_of_softmax(self, dtype: torch.dtype) -> int:
+        """Return how many keys separate products are to read, where there is no dropout.
+
+        In float32, torch's softmax computes what is left of a row nearly as fast.
+        """
+        return self._full_rows(2 * _LANES) if dtype.itemsize == 2 and _LANES > 1 else self.length
+
+    def _full_rows(self, lanes: int) -> int:
+        left = self.length % lanes
+        return self.length if left < max(1, lanes // 4) else self.length + lanes - left
 
     def parts(self, rows: int, tokens: int) -> Iterator["Run"]:
         """Yield the texts behind which there are tokens for so many rows, and then the others.

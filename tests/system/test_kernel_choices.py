@@ -77,7 +77,15 @@ def test_the_fastest_kernel_is_measured_once_and_stored(clock: Clock, cache: Pat
 
 
 def test_a_small_gain_keeps_the_plain_kernel(clock: Clock) -> None:
-    assert KernelChoices().quickest("even", clock.ways(plain=1.05e-3, quick=1e-3)) == PLAIN
+    assert KernelChoices().quickest("even", clock.ways(plain=1.02e-3, quick=1e-3)) == PLAIN
+    assert KernelChoices().quickest("quicker", clock.ways(plain=1.04e-3, quick=1e-3)) == "quick"
+
+
+def test_kernels_that_take_nearly_as_long_are_timed_for_longer(clock: Clock) -> None:
+    kept_seconds("clear", clock.ways(plain=2e-3, quick=1e-3, slow=1.05e-1))
+    clear, clock.now = clock.now, 0.0
+    kept_seconds("close", clock.ways(plain=1.05e-3, quick=1e-3, slow=3e-3))
+    assert clear < 0.35 < 0.5 < clock.now < 0.52
 
 
 def test_a_kernel_that_raises_is_left_out(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

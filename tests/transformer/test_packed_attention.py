@@ -60,7 +60,6 @@ def test_equals_attention_over_each_text(lengths: list[int]) -> None:
 @pytest.fixture
 def sixteen_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_runs, "_LANES", 16)
-    monkeypatch.setattr(text_runs, "_LEAST_LEFT", 4)
 
 
 def test_torchs_kernel_in_float32_reads_full_rows_of_keys(
@@ -84,11 +83,45 @@ def test_torchs_kernel_in_float32_reads_full_rows_of_keys(
     assert torch.allclose(packed(lengths)(*tensors), got)  # with sums for gradients
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_of_a_text_is_the_same_alone(
-    sixteen_lanes: None, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+def test_products_in_bfloat16_read_full_rows_of_keys(
+    sixteen_lanes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_runs, "instructions", lambda: ("amx",))  # torch's kernel in bfloat16
+    """They need twice as many as torch's kernel, and mask what is of the next texts."""
+    rows: list[int] = []
+    products = text_by_text_attention._probabilities
+
+    def watched(query: Tensor, key: Tensor, length: int) -> Tensor:
+        rows.append(key.size(-2))
+        return products(query, key, length)
+
+    monkeypatch.setattr(text_by_text_attention, "_probabilities", watched)
+    monkeypatch.setattr(text_runs, "instructions", lambda: ())
+    lengths = [64, 40, 39, 24, 24, 15, 15, 7]
+    query, key, value = inputs(lengths, torch.bfloat16)
+    scales = torch.tensor([float(4**n) for n in range(8)]).repeat_interleave(torch.tensor(lengths))
+    with torch.no_grad():
+        value *= scales[:, None].to(value.dtype)  # of the next text, it would be seen at once
+        got = packed(lengths)(query, key, value).float() / scales[:, None]
+        exact = one_by_one(query.float(), key.float(), value.float(), lengths=lengths)
+        assert torch.allclose(got, exact / scales[:, None], atol=0.02)
+        assert rows == [64, 64, 39, 32, 32, 7]
+        rows.clear()
+        packed(lengths, dropout_p=0.1)(query, key, value)
+    assert rows == [64, 40, 39, 24, 15, 7]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instructions"),
+    [(torch.float32, ()), (torch.bfloat16, ("amx",)), (torch.bfloat16, ())],
+    ids=["float32", "torch's kernel in bfloat16", "products in bfloat16"],
+)
+def test_attention_of_a_text_is_the_same_alone(
+    sixteen_lanes: None,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    instructions: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(text_runs, "instructions", lambda: instructions)
     lengths = [60, 24, 24, 13, 13, 13, 5]
     tensors = inputs(lengths, dtype)
     with torch.no_grad():
