@@ -21,12 +21,7 @@ from declutr.system import loggers_at
 from declutr.system.kernel_choices import processor_name
 from declutr.system.processors import cpu_quota, instructions, usable_processors
 from declutr.transformer import dtype_speed
-from declutr.transformer.dtype_speed import (
-    GAIN,
-    TRAINING_FLOPS,
-    has_bfloat16,
-    training_seconds,
-)
+from declutr.transformer.dtype_speed import GAIN, TRAINING_FLOPS, has_bfloat16, training_seconds
 
 
 class DtypeSpeed(NamedTuple):

@@ -81,8 +81,8 @@ def _attention(
             rows = run.full_rows_of_softmax(query.dtype) if dropout is None else run.length
             for block, levels in run.blocks(query, dropout):
                 q, o = _operand(block.of(query)), block.of(output)
-                k, v = (_operand(block.with_rows(tensor, rows)) for tensor in (key, value))
-                p = _probabilities(q * scale, k, run.length)
+                k, v = (_operand(block.of(tensor, rows)) for tensor in (key, value))
+                p = _probabilities(q * scale, k)
                 if dropout is None:
                     o.copy_(p @ v)
                 else:
@@ -124,7 +124,7 @@ def _gradients(
                 q, k, v, g = (_operand(block.of(t)) for t in (query, key, value, gradient))
                 dq, dk, dv = (block.of(tensor) for tensor in gradients)
                 q = q * scale
-                p = kept = _probabilities(q, k, run.length)
+                p = kept = _probabilities(q, k)
                 if dropout is not None:
                     g = g * dropout.scale
                     kept = dropout.zero(p, levels, out=torch.empty_like(p))
@@ -206,9 +206,10 @@ def _operand(block: Tensor) -> Tensor:
     return block.contiguous() if block.element_size() == 2 else block
 
 
-def _probabilities(query: Tensor, key: Tensor, length: int) -> Tensor:
-    """Return probabilities of keys `(..., rows, D)`, which are 0 beyond the first `length`."""
+def _probabilities(query: Tensor, key: Tensor) -> Tensor:
+    """Return probabilities of keys `(..., rows, D)`, which are 0 beyond as many as of queries."""
     scores = query @ key.transpose(-1, -2)
+    length = query.size(-2)
     if length < scores.size(-1):
         scores[..., length:] = -torch.inf
     return scores.softmax(dim=-1)

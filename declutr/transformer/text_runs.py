@@ -44,23 +44,16 @@ def runs(cu_seqlens: Tensor) -> Iterator["Run"]:
 class Block(NamedTuple):
     """Some heads of consecutive texts of the same length."""
 
-    start: int
-    number: int
-    length: int
+    run: "Run"
     heads: slice
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """Return a view `(heads, number, length, ...)` of a tensor `(1, H, T, ...)`."""
-        part = tensor[0].narrow(1, self.start, self.number * self.length)
-        part = part if self.heads == _ALL else part[self.heads]
-        if self.number == 1:  # the common case for different lengths, where `unflatten` is slower
-            return part.unsqueeze(1)
-        return part.unflatten(1, (self.number, self.length))
+    def of(self, tensor: Tensor, rows: int | None = None) -> Tensor:
+        """Return a view `(heads, number, length, D)` of a tensor `(1, H, T, D)`.
 
-    def with_rows(self, tensor: Tensor, rows: int) -> Tensor:
-        """Return `(heads, number, rows, D)` of a tensor `(1, H, T, D)`, see `Run.texts_with`."""
+        With `rows`, it is `(heads, number, rows, D)`, and may be a copy: see `Run.texts_with`.
+        """
         part = tensor if self.heads == _ALL else tensor[:, self.heads]
-        return Run(self.start, self.number, self.length).texts_with(part, rows).transpose(0, 1)
+        return self.run.texts_with(part, rows or self.run.length).transpose(0, 1)
 
 
 class Run(NamedTuple):
@@ -140,4 +133,4 @@ class Run(NamedTuple):
             for head in range(0, heads, step):
                 some = slice(head, head + step) if step < heads else _ALL
                 drawn = nothing if dropout is None else dropout.comparable(levels[some], query)
-                yield Block(start, number, self.length, some), drawn
+                yield Block(Run(start, number, self.length), some), drawn

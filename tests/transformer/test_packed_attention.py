@@ -90,9 +90,9 @@ def test_products_in_bfloat16_read_full_rows_of_keys(
     rows: list[int] = []
     products = text_by_text_attention._probabilities
 
-    def watched(query: Tensor, key: Tensor, length: int) -> Tensor:
+    def watched(query: Tensor, key: Tensor) -> Tensor:
         rows.append(key.size(-2))
-        return products(query, key, length)
+        return products(query, key)
 
     monkeypatch.setattr(text_by_text_attention, "_probabilities", watched)
     monkeypatch.setattr(text_runs, "instructions", lambda: ())
