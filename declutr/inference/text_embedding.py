@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ LONG_TEXTS = ("truncate", "chunk")
 
 _BLOCK = (2048, 1 << 19)  # texts, and their characters, that are embedded at once as a whole
 _BATCH_TOKENS = {"cpu": 2048, "cpu bfloat16": 4096, "cuda": 32768}  # on a CPU, as many bytes
+_FULL_BATCHES = 8  # threads that embed such batches; those of more threads are smaller
+_LEAST_TOKENS = 512  # of each thread: with fewer, all threads embed one batch together
 
 
 def not_told() -> AbstractContextManager[None]:
@@ -133,15 +136,44 @@ class TextEmbedding:
         self.truncated_texts += truncated
         vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
         last = np.array([piece.last for piece in pieces])
-        started = (
-            (rows, self._vectors([pieces[row].tokens for row in rows]))
-            for rows in batches(pieces, self._batch_tokens, self._model.special_tokens, batch_size)
-        )
-        # The next batch is started before the host waits for this one, which keeps a GPU busy.
-        for rows, arriving in _one_behind(started):
+        for rows, arriving in self._started(pieces, batch_size):
             vectors[rows] = arriving.wait().numpy()
             done(int(last[rows].sum()))
         return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
+
+    def _started(
+        self, pieces: list[Piece], batch_size: int | None
+    ) -> Iterator[tuple[list[int], Arriving]]:
+        """Yield the numbers (from 0) of the pieces of each batch, and their vectors."""
+        import torch
+
+        from declutr.system.host_memory import HEAP
+        from declutr.system.processors import one_thread_if_forked
+
+        on_cpu = self._model.device_type == "cpu"
+        if on_cpu:
+            one_thread_if_forked()
+            HEAP.settle()
+        limits = self._batch_tokens, self._model.special_tokens, batch_size
+        threads = torch.get_num_threads() if self._model.embeds_in_threads else 1
+        shared = shares(pieces, threads, *limits)
+        if shared is not None:
+            from declutr.inference.embedding_threads import computed_in_threads
+
+            given = [[pieces[row].tokens for row in rows] for rows in shared]
+            started: Iterator[Any] = zip(
+                shared, computed_in_threads(self._vectors, given, threads), strict=True
+            )
+        else:
+            # The next batch is started before the host waits for this one, which keeps a GPU busy.
+            started = _one_behind(
+                (rows, self._vectors([pieces[row].tokens for row in rows]))
+                for rows in batches(pieces, *limits)
+            )
+        for each in started:
+            yield each
+            if on_cpu:
+                HEAP.settle()
 
     def _of_whole(
         self,
@@ -167,14 +199,10 @@ class TextEmbedding:
     def _vectors(self, tokens: list[Any]) -> Arriving:
         import torch
 
-        from declutr.system.host_memory import HEAP, Arriving
+        from declutr.system.host_memory import Arriving
         from declutr.system.kernel_choices import usual_device
-        from declutr.system.processors import one_thread_if_forked
 
         device = self._model.device_type
-        if device == "cpu":
-            one_thread_if_forked()
-            HEAP.settle()
         low = torch.autocast(device, torch.bfloat16, enabled=self.dtype == "bfloat16")
         with usual_device(), low:
             return Arriving(self._model.embed(tokens))
@@ -236,7 +264,11 @@ def pieces_of(
 
 
 def batches(
-    pieces: Sequence[Piece], tokens: int, special_tokens: int, most: int | None = None
+    pieces: Sequence[Piece],
+    tokens: int,
+    special_tokens: int,
+    most: int | None = None,
+    count: int = 1,
 ) -> Iterator[list[int]]:
     """Yield lists of the numbers (from 0) of pieces of similar length, each list a batch.
 
@@ -247,20 +279,44 @@ def batches(
     tokens : the most tokens of a batch with padding and special tokens; a longer piece is alone.
     special_tokens : the number of special tokens that each piece gets.
     most : the largest number of pieces of a batch; `None` for no such limit.
+    count : the least number of batches, if there are as many pieces. They get about equally many
+        tokens, without padding.
     """
-    lengths = np.array([len(piece.tokens) for piece in pieces])
+    lengths = np.array([len(piece.tokens) + special_tokens for piece in pieces])
     batch: list[int] = []
-    width = 0
+    left, border, width = int(lengths.sum()), 0.0, 0
     for number in np.argsort(-lengths, kind="stable").tolist():
-        full = batch and ((len(batch) + 1) * width > tokens or len(batch) == most)
-        if full:
+        length = int(lengths[number])
+        full = (len(batch) + 1) * width > tokens or len(batch) == most
+        if batch and (full or left - length / 2 < border):
             yield batch
-            batch = []
+            batch, count = [], count - 1
         if not batch:
-            width = max(int(lengths[number]) + special_tokens, 1)
+            width, border = max(length, 1), left - left / max(count, 1)
         batch.append(number)
+        left -= length
     if batch:
         yield batch
+
+
+def shares(
+    pieces: Sequence[Piece], threads: int, tokens: int, special_tokens: int, most: int | None = None
+) -> list[list[int]] | None:
+    """Return batches of pieces for threads that embed one each; `None` if there are too few.
+
+    # Parameters
+
+    threads : the number of threads.
+    tokens, special_tokens, most : as for `batches`.
+    """
+    total = sum(len(piece.tokens) + special_tokens for piece in pieces)
+    if threads == 1 or total < threads * _LEAST_TOKENS:
+        return None
+    # So much memory is in use at once.
+    tokens = min(tokens, max(tokens // 4, _FULL_BATCHES * tokens // threads))
+    count = threads * math.ceil(total / (threads * tokens))
+    planned = list(batches(pieces, tokens, special_tokens, most, count))
+    return planned if len(planned) >= threads else None
 
 
 def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,6 +138,9 @@ class TextModel(ABC):
     special_tokens: int = 0
     """The number of special tokens that `embed` adds to each text."""
 
+    embeds_in_threads = False
+    """Whether several threads may call `embed` at once (`declutr.inference.embedding_threads`)."""
+
     only_float32 = False
     """Whether it looks vectors up and computes no products that another dtype would speed up."""
 
@@ -227,10 +231,13 @@ class TextModel(ABC):
         compute in int8. Weights are stored in a layout of the chosen product, so the model cannot
         be trained or saved afterwards.
         """
+        from declutr.system.processors import torch_threads
         from declutr.transformer.linear_layers import prepare_linear_layers
 
+        # Each product is the fastest one for the threads that will compute it.
+        threads = torch_threads(1) if self.embeds_in_threads else nullcontext()
         # This call of `embed` also finds out whether texts can be packed, while it is in float32.
-        with raised_as(EncoderError, ValueError):
+        with threads, raised_as(EncoderError, ValueError):
             can = prepare_linear_layers(
                 self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
             )

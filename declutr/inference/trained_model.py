@@ -18,8 +18,10 @@ from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
 from declutr.inference import EncoderError
+from declutr.inference.embedding_threads import may_embed_in_threads
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.text_model import TextModel
+from declutr.models.declutr import DeCLUTR
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.token_embedding_bag import TokenEmbeddingBag
 from declutr.system import loggers_at
@@ -107,6 +109,15 @@ class TrainedModel(TextModel):
         ]
         self.only_float32 = all(isinstance(part, TokenEmbeddingBag) for part in parts)
         self.linear_part = parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
+        encoders = self.model._encoders.embedding if type(self.model) is DeCLUTR else []
+        self.embeds_in_threads = (
+            bool(encoders and self.codec)
+            and device.type == "cpu"
+            and not self.only_float32
+            and may_embed_in_threads(
+                part for each in encoders for part in (each["embedder"], each["pooler"])
+            )
+        )
         self._content = content_of(place)
 
     @property

@@ -9,6 +9,7 @@ import torch
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.data.collation import ContentIds, PackedSpans
 from declutr.inference import EncoderError, require_one_of, special_tokens
+from declutr.inference.embedding_threads import may_embed_in_threads
 from declutr.inference.fingerprints import model_fingerprint
 from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_loading import loaded_transformer
@@ -72,6 +73,7 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.linear_part = self.transformer
+        self.embeds_in_threads = device.type == "cpu" and may_embed_in_threads([self.transformer])
         with raised_as(EncoderError, ValueError):
             self._width = output_width(self.transformer.config)
         self.dense = modules.dense.to(device).eval()

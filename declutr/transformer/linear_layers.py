@@ -1,6 +1,8 @@
 """Replacement of a model's linear layers by prepared ones, joining layers where possible."""
 
+import functools
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -195,24 +197,35 @@ class OnSameInput:
 
     def __init__(self, layer: PreparedLinear) -> None:
         self._layer = layer
-        self._last: tuple[weakref.ref, Tensor] | None = None
+        self._kept = _Kept()
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Return the layer's output, computed again only if the input is another tensor."""
-        last = self._last  # read once, because other threads may set it
+        last = self._kept.last
         if last is not None and last[0]() is vectors:
             return last[1]
         output = self._layer(vectors)
-        self._last = (weakref.ref(vectors, self._forget), output)
+        # Whichever thread frees the input last, the output of this one is what goes.
+        self._kept.last = (
+            weakref.ref(vectors, functools.partial(_forget, vars(self._kept))),
+            output,
+        )
         return output
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OnSameInput, (self._layer,)
 
-    def _forget(self, gone: weakref.ref) -> None:
-        last = self._last
-        if last is not None and last[0] is gone:
-            self._last = None
+
+class _Kept(threading.local):
+    """The last input and output of each thread."""
+
+    last: tuple[weakref.ref, Tensor] | None = None
+
+
+def _forget(kept: dict[str, Any], gone: weakref.ref) -> None:
+    last = kept.get("last")
+    if last is not None and last[0] is gone:
+        kept["last"] = None
 
 
 class PartOfLinear(torch.nn.Module):

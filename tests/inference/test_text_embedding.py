@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from declutr.inference import text_embedding
 from declutr.inference.encoder import Encoder
-from declutr.inference.text_embedding import batches, mean_of_pieces, not_told, pieces_of
+from declutr.inference.text_embedding import batches, mean_of_pieces, not_told, pieces_of, shares
 
 TEXTS = st.lists(st.integers(0, 40).map(lambda length: list(range(length))), max_size=12)
 
@@ -61,6 +62,46 @@ def test_batches_are_sorted_and_bounded(
         width = max(len(texts[number]) for number in batch) + special
         assert len(batch) == 1 or len(batch) * width <= tokens
         assert most is None or len(batch) <= most
+
+
+@given(TEXTS, st.integers(1, 3), st.integers(1, 6))
+def test_batches_of_a_number_are_about_equally_large(
+    texts: list[list[int]], special: int, count: int
+) -> None:
+    pieces, _ = pieces_of(texts, None)
+    found = list(batches(pieces, 10**6, special, count=count))
+    assert len(found) == min(count, len(texts))
+    sizes = [sum(len(texts[number]) + special for number in batch) for batch in found]
+    longest = max((len(text) + special for text in texts), default=0)
+    assert all(abs(size - sum(sizes) / count) <= longest for size in sizes) or count > len(texts)
+
+
+@given(TEXTS, st.integers(1, 4), st.integers(20, 60), st.none() | st.integers(1, 5))
+def test_each_thread_gets_a_share(
+    texts: list[list[int]], threads: int, tokens: int, most: int | None
+) -> None:
+    pieces, _ = pieces_of(texts, None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(text_embedding, "_LEAST_TOKENS", 30)
+        found = shares(pieces, threads, tokens, 2, most)
+    total = sum(len(text) + 2 for text in texts)
+    if threads == 1 or total < threads * 30 or len(texts) < threads:
+        assert found is None
+        return
+    assert found is not None and len(found) >= threads
+    assert sorted(number for batch in found for number in batch) == list(range(len(texts)))
+    for batch in found:
+        assert len(batch) == 1 or len(batch) * (len(texts[batch[0]]) + 2) <= tokens
+        assert most is None or len(batch) <= most
+
+
+@pytest.mark.parametrize("threads, tokens", [(8, 2048), (16, 1024), (32, 512), (100, 512)])
+def test_many_threads_get_smaller_batches(threads: int, tokens: int) -> None:
+    """Memory does not grow with the number of threads from 8 to 32."""
+    pieces, _ = pieces_of([[0] * 14] * 20_000, None)
+    found = shares(pieces, threads, 2048, 2)
+    assert found is not None
+    assert 0.7 * tokens < max(16 * len(batch) for batch in found) <= tokens
 
 
 @given(TEXTS.filter(len), st.integers(1, 12))

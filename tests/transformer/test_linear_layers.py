@@ -3,7 +3,10 @@
 import copy
 import multiprocessing
 import pickle
+import threading
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +218,7 @@ def test_the_last_input_is_recognized_by_identity_and_not_kept_alive() -> None:
         assert not torch.equal(attention.key(second), key)
         assert torch.equal(attention.key(first), key)
     del first, second
-    assert shared._last is None
+    assert shared._kept.last is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -255,3 +258,33 @@ def test_an_encoder_gives_the_same_with_prepared_layers(checkpoint: Path, measur
     assert torch.nn.Linear not in kinds and linear_layers.PreparedLinear in kinds
     assert np.abs(encoder(texts) - exact).max() < 1e-5
     assert np.abs(encoder(texts[:1]) - exact[:1]).max() < 1e-5
+
+
+def test_threads_do_not_undo_what_others_share() -> None:
+    """A layer on the same input is computed once in each thread, however threads take turns."""
+    computed: list[torch.Tensor] = []
+
+    def layer(vectors: torch.Tensor) -> torch.Tensor:
+        computed.append(vectors)
+        return vectors * 2
+
+    shared = linear_layers.OnSameInput(layer)  # type: ignore[arg-type]
+    turns = threading.Barrier(2)
+
+    def embed(number: int) -> bool:
+        vectors, right = torch.full((2,), float(number)), True
+        for _ in range(3):
+            turns.wait(60)
+            right &= torch.equal(shared(vectors), vectors * 2)
+        return right
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(embed, range(2)))
+    assert len(computed) == 2
+    vectors = torch.ones(2)
+    kept = weakref.ref(shared(vectors))
+    assert kept() is not None
+    del vectors
+    assert len(computed) == 3 and kept() is not None
+    computed.clear()  # the input goes, and with it the output
+    assert kept() is None

@@ -1,0 +1,196 @@
+"""Compare what threads embed with what one thread embeds; models that change are left to one."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from allennlp.modules.seq2vec_encoders import LstmSeq2VecEncoder
+from transformers import AutoModel
+
+from declutr.inference import text_embedding
+from declutr.inference.embedding_threads import computed_in_threads, may_embed_in_threads
+from declutr.inference.encoder import Encoder
+from declutr.system.processors import torch_threads
+from declutr.transformer.architectures import first_position
+from declutr.transformer.unpadding import UnpaddedPass
+
+_BERT = {
+    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 24, "max_position_embeddings": 60, "pad_token_id": 1,
+}  # fmt: skip
+_T5 = {
+    "vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
+    "pad_token_id": 1,
+}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(
+        ("Bert", "Camembert", "Ernie", "MPNet", "NomicBert", "Roberta", "XLMRoberta"), _BERT
+    ),
+    "Albert": {**_BERT, "embedding_size": 8},
+    "Electra": {**_BERT, "embedding_size": 8},
+    "XLMRobertaXL": _BERT,
+    "DistilBert": {
+        "vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24,
+        "pad_token_id": 1,
+    },
+    "ModernBert": {
+        **_BERT, "local_attention": 8,
+        **{f"{name}_token_id": 1 for name in ("bos", "eos", "cls", "sep")},
+    },
+    "T5": _T5,
+    "MT5": _T5,
+}  # fmt: skip
+
+
+def model(kind: str, **settings: Any) -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config", None)
+    if config is None:
+        pytest.skip(f"this release of transformers has no {kind}")
+    config = config(**{**KINDS[kind], **settings})
+    if kind.endswith("T5"):
+        return getattr(transformers, f"{kind}EncoderModel")(config).eval()
+    return AutoModel.from_config(config).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_embed_as_one_thread_does(kind: str) -> None:
+    """Compare to the bit, with texts of many lengths on all sides at once."""
+    transformer = model(kind)
+    assert may_embed_in_threads([transformer])
+    unpadded = UnpaddedPass(padding_id=1, first_position=first_position(transformer))
+
+    def run(**inputs: torch.Tensor) -> torch.Tensor:
+        return transformer(**inputs).last_hidden_state
+
+    @torch.inference_mode()
+    def embed(lengths: list[int]) -> torch.Tensor:
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        ids = torch.arange(mask.numel()).view(mask.shape) % 48 + 2
+        return unpadded(transformer, run, ids.masked_fill(~mask, 1), mask)[mask]
+
+    some = [[3, 50, 7], [20], [9, 9], [1, 2, 3, 4], [55, 1], [31, 33], [12, 40, 40], [5]]
+    with torch_threads(1):
+        expected = [embed(lengths) for lengths in some]
+    for found in zip(computed_in_threads(embed, some * 3, 3), expected * 3, strict=True):
+        assert torch.equal(*found)
+
+
+def test_models_that_may_change_are_embedded_by_one_thread() -> None:
+    known = model("Bert")
+    assert not may_embed_in_threads([LstmSeq2VecEncoder(input_size=4, hidden_size=4)])
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    if hasattr(transformers, "NomicBertConfig"):
+        assert not may_embed_in_threads([model("NomicBert", rope_parameters=dynamic)])
+
+    class Counting(torch.nn.Module):
+        """A module of a user, of which nothing is known."""
+
+    assert not may_embed_in_threads([known, Counting()])
+    known.compile()
+    assert not may_embed_in_threads([known])
+
+
+def test_results_are_in_order_and_each_is_computed_with_one_thread() -> None:
+    beside = threading.Barrier(3)
+
+    def compute(item: int) -> tuple[int, str, int]:
+        if item < 3:
+            beside.wait(60)  # until all threads compute
+        torch.ones(300, 300) @ torch.ones(300, 300)
+        return item, threading.current_thread().name, torch.get_num_threads()
+
+    with torch_threads(2):
+        results = list(computed_in_threads(compute, range(7), 3))
+        assert torch.get_num_threads() == 2
+        numbers: list[int] = []
+        new = threading.Thread(target=lambda: numbers.append(torch.get_num_threads()))
+        new.start()
+        new.join()
+        assert numbers == [2]
+    assert [item for item, _, _ in results] == list(range(7))
+    assert len({name for _, name, _ in results[:3]}) == 3
+    assert {count for _, _, count in results} == {1}
+
+
+def test_an_error_ends_all_threads() -> None:
+    began: list[int] = []
+
+    def compute(item: int) -> int:
+        began.append(item)
+        time.sleep(0.01)
+        raise OSError("gone")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="gone"):
+        list(computed_in_threads(compute, range(1000), 2))
+    assert len(began) < 1000 and threading.active_count() == before
+
+
+def test_no_thread_is_left_where_too_few_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of processes (`ulimit -u`, a container's) counts threads, too."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start"):
+        list(computed_in_threads(str, range(9), 4))
+    for thread in started:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in started)
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Let few tokens be enough for threads, and return the names of those that embed."""
+    monkeypatch.setattr(text_embedding, "_LEAST_TOKENS", 20)
+    found: set[str] = set()
+    embed = text_embedding.TextEmbedding._vectors
+
+    def spy(self: Any, tokens: list[Any]) -> Any:
+        found.add(threading.current_thread().name)
+        return embed(self, tokens)
+
+    monkeypatch.setattr(text_embedding.TextEmbedding, "_vectors", spy)
+    with torch_threads(2):
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("place", ["trained", "checkpoint"])
+def test_an_encoder_embeds_by_threads(
+    place: str,
+    dtype: str,
+    names: set[str],
+    documents: list[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
+    texts = [document[: 9 * i + 1] for i, document in enumerate(documents[:30])]
+    folder: Path = request.getfixturevalue(place)
+    encoder = Encoder(folder, device="cpu", dtype=dtype)
+    with torch_threads(1):
+        expected = encoder(texts)
+    assert names == {threading.current_thread().name}
+    assert np.array_equal(encoder(texts), expected)
+    by_threads = {name for name in names if name.startswith("declutr-embed")}
+    assert len(by_threads) >= 1
+    done: list[int] = []
+    encoder._embedded(texts, "", 4, done.append)
+    assert sum(done) == len(texts) and max(done) <= 4
+    names.clear()
+    encoder(texts[:1])
+    assert names == {threading.current_thread().name}  # too few for threads
