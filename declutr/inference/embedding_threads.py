@@ -5,9 +5,11 @@ by only one of them: small operations, and all that Python does. Threads with a 
 each other at the end of all batches only. Each computes with one thread of torch.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError, Thread
 from typing import TypeVar
 
 import torch
@@ -55,33 +57,53 @@ def computed_in_threads(
 ) -> Iterator[Result]:
     """Yield the results of a function for each item, in order, computed by several threads.
 
+    Where so many threads cannot be started, because of a limit or because the interpreter ends,
+    this thread computes them.
+
     # Parameters
 
-    function : is called in another thread, in which torch computes with one thread.
-    items : at least as many as threads.
+    function : is called in other threads, in each of which torch computes with one thread.
+    items : the items, of which the first ones are computed first.
     threads : the number of threads.
     """
     usual = torch.get_num_threads()
     begun = Barrier(threads + 1)
+    tasks: list[tuple[Item, Future[Result]]] = [(item, Future()) for item in items]
+    waiting = deque(tasks)
 
-    def begin() -> None:
-        torch.get_num_threads()  # or its first operation would take the number set last anywhere
+    def work() -> None:
+        torch.get_num_threads()  # or the first operation would take the number set last anywhere
         torch.set_num_threads(1)
-        begun.wait()
+        with suppress(BrokenBarrierError, IndexError):
+            begun.wait()
+            while True:
+                item, future = waiting.popleft()
+                try:
+                    future.set_result(function(item))
+                except BaseException as error:
+                    future.set_exception(error)
 
-    pool = ThreadPoolExecutor(threads, "declutr-embed", initializer=begin)
+    # Unlike those of a ThreadPoolExecutor, they neither keep a program from ending, nor need it to
+    # go on, if it was another thread of it that embeds.
+    workers = [Thread(target=work, name=f"declutr-embed-{n}", daemon=True) for n in range(threads)]
     try:
-        tasks = [pool.submit(function, item) for item in items]
+        for worker in workers:
+            worker.start()
         begun.wait()
-    except BaseException:  # such as that no thread can be started
+    except BaseException as error:
         begun.abort()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
+        if not isinstance(error, RuntimeError):
+            raise
     # Each thread has a number of its own, but those that have not computed yet take the last number
     # that was set anywhere.
     torch.set_num_threads(usual)
+    if begun.broken:
+        yield from map(function, items)
+        return
     try:
-        for task in tasks:
-            yield task.result()
+        for _, future in tasks:
+            yield future.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        waiting.clear()
+        for worker in workers:
+            worker.join()

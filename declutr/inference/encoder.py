@@ -53,7 +53,8 @@ class Encoder:
         float32 computes in float32, with a warning; `describe` returns the dtype in use.
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list starts
         a process for each device, which share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
-    batch_tokens : the largest number of tokens of a batch; the default depends on the device.
+    batch_tokens : the largest number of tokens of a batch; the default depends on the device. On a
+        CPU, each of torch's threads has a batch, if there are texts enough.
     trust : open models that would be refused as unsafe (`declutr.archives.safety`), and run the
         code that they bring. Only for models that you made yourself.
     revision : a branch, tag or commit of a name on the hub.

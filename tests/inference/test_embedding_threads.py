@@ -1,5 +1,7 @@
 """Compare what threads embed with what one thread embeds; models that change are left to one."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -133,7 +135,9 @@ def test_an_error_ends_all_threads() -> None:
     assert len(began) < 1000 and threading.active_count() == before
 
 
-def test_no_thread_is_left_where_too_few_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_too_few_threads_can_be_started_this_one_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A limit of processes (`ulimit -u`, a container's) counts threads, too."""
     start, started = threading.Thread.start, list[threading.Thread]()
 
@@ -144,11 +148,42 @@ def test_no_thread_is_left_where_too_few_can_be_started(monkeypatch: pytest.Monk
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(RuntimeError, match="can't start"):
-        list(computed_in_threads(str, range(9), 4))
+    with torch_threads(2):
+        results = list(computed_in_threads(lambda item: (item, threading.get_ident()), range(9), 4))
+        assert torch.get_num_threads() == 2
+    assert results == [(item, threading.get_ident()) for item in range(9)]
     for thread in started:
         thread.join(60)
     assert not any(thread.is_alive() for thread in started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_program_ends_as_if_no_threads_embedded(daemon: bool) -> None:
+    """Where its first thread ends, another one still computes, unless it is a daemon."""
+    script = f"""
+import threading, time
+from declutr.inference.embedding_threads import computed_in_threads
+began = threading.Event()
+def compute(item):
+    began.set()
+    time.sleep(0.05 if item < 40 else 60)
+    return item
+def run():
+    for some in range(2):
+        print(list(computed_in_threads(compute, range(some * 7, some * 7 + 5), 2)), flush=True)
+    if {daemon}:
+        list(computed_in_threads(compute, range(60, 99), 2))
+thread = threading.Thread(target=run, daemon={daemon})
+thread.start()
+began.wait()
+if {daemon}:
+    time.sleep(2)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert ran.stdout == "[0, 1, 2, 3, 4]\n[7, 8, 9, 10, 11]\n" and not ran.stderr
 
 
 @pytest.fixture
