@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch.nn import Module
 
+from declutr.transformer.pooling import LAYERS
 from declutr.transformer.training_products import runs_compiled
 
 Item = TypeVar("Item")
@@ -27,7 +28,7 @@ _KINDS = (
 _UNCHANGED = (
     *("torch.nn.", "declutr.", "transformers.activations"),
     *(f"transformers.models.{kind}." for kind in _KINDS),
-    *(f"allennlp.modules.{name}" for name in ("feedforward", "scalar_mix", "time_distributed")),
+    *(f"allennlp.modules.{name}" for name in ("feedforward", "time_distributed")),
     *(f"allennlp.modules.{name}_embedders." for name in ("text_field", "token")),
     *(f"allennlp.modules.seq2vec_encoders.{name}" for name in ("boe", "cls", "bert")),
 )
@@ -41,12 +42,15 @@ _BY_LENGTH = ("dynamic", "longrope")  # rotary positions that are made anew for 
 def may_embed_in_threads(parts: Iterable[Module]) -> bool:
     """Return whether several threads may compute with the same modules at once.
 
-    It is False for all that is not known to be unchanged by a forward pass.
+    It is False for all that is not known to be unchanged by a forward pass, and for embeddings of
+    several layers: some releases of transformers change all layers while they collect their
+    outputs.
     """
     return torch.backends.openmp.is_available() and all(
         type(module).__module__.startswith(_UNCHANGED)
         and not runs_compiled(module)
         and not any(kind in str(getattr(module, "rope_type", "")) for kind in _BY_LENGTH)
+        and getattr(module, "layers", None) not in tuple(LAYERS)
         for part in parts
         for module in part.modules()
     )

@@ -73,7 +73,11 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.linear_part = self.transformer
-        self.embeds_in_threads = device.type == "cpu" and may_embed_in_threads([self.transformer])
+        self.embeds_in_threads = (
+            device.type == "cpu"
+            and self.pooling not in LAYERS
+            and may_embed_in_threads([self.transformer])
+        )
         with raised_as(EncoderError, ValueError):
             self._width = output_width(self.transformer.config)
         self.dense = modules.dense.to(device).eval()

@@ -18,6 +18,7 @@ from transformers import AutoModel
 from declutr.inference import text_embedding
 from declutr.inference.embedding_threads import computed_in_threads, may_embed_in_threads
 from declutr.inference.encoder import Encoder
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system.processors import torch_threads
 from declutr.transformer.architectures import first_position
 from declutr.transformer.unpadding import UnpaddedPass
@@ -97,6 +98,20 @@ def test_models_that_may_change_are_embedded_by_one_thread() -> None:
     assert not may_embed_in_threads([known, Counting()])
     known.compile()
     assert not may_embed_in_threads([known])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [{}, {"layers": "last-two"}, {"last_layer_only": False}], ids=["last", "two", "mix"]
+)
+def test_embeddings_of_several_layers_are_left_to_one(
+    settings: dict[str, Any], checkpoint: Path
+) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(str(checkpoint), **settings)
+    assert may_embed_in_threads([embedder]) == (not settings)
+    pooling = settings.get("layers", "mean")
+    encoder = Encoder(checkpoint, device="cpu", pooling=pooling)
+    assert encoder._model.embeds_in_threads == (pooling == "mean")
 
 
 def test_results_are_in_order_and_each_is_computed_with_one_thread() -> None:
