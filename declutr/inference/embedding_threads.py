@@ -5,11 +5,11 @@ by only one of them: small operations, and all that Python does. Threads with a 
 each other at the end of all batches only. Each computes with one thread of torch.
 """
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from threading import Barrier, BrokenBarrierError, Thread
+from threading import Barrier, BrokenBarrierError, Lock, Thread
 from typing import TypeVar
 
 import torch
@@ -57,7 +57,7 @@ def may_embed_in_threads(parts: Iterable[Module]) -> bool:
 
 
 def computed_in_threads(
-    function: Callable[[Item], Result], items: Sequence[Item], threads: int
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Iterator[Result]:
     """Yield the results of a function for each item, in order, computed by several threads.
 
@@ -70,44 +70,76 @@ def computed_in_threads(
     items : the items, of which the first ones are computed first.
     threads : the number of threads.
     """
-    usual = torch.get_num_threads()
     begun = Barrier(threads + 1)
-    tasks: list[tuple[Item, Future[Result]]] = [(item, Future()) for item in items]
-    waiting = deque(tasks)
+    tasks: deque[tuple[Item, Future[Result]]] = deque((item, Future()) for item in items)
+    waiting = tasks.copy()
 
     def work() -> None:
         torch.get_num_threads()  # or the first operation would take the number set last anywhere
         torch.set_num_threads(1)
-        with suppress(BrokenBarrierError, IndexError):
+        try:
             begun.wait()
-            while True:
+        except BrokenBarrierError:
+            return
+        while True:
+            try:
                 item, future = waiting.popleft()
-                try:
-                    future.set_result(function(item))
-                except BaseException as error:
-                    future.set_exception(error)
+            except IndexError:
+                return
+            try:
+                future.set_result(function(item))
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                del item, future  # an error keeps this frame, and the future keeps the error
 
     # Unlike those of a ThreadPoolExecutor, they neither keep a program from ending, nor need it to
     # go on, if it was another thread of it that embeds.
     workers = [Thread(target=work, name=f"declutr-embed-{n}", daemon=True) for n in range(threads)]
-    try:
-        for worker in workers:
-            worker.start()
-        begun.wait()
-    except BaseException as error:
-        begun.abort()
-        if not isinstance(error, RuntimeError):
-            raise
+    started: list[Thread] = []
     # Each thread has a number of its own, but those that have not computed yet take the last number
     # that was set anywhere.
-    torch.set_num_threads(usual)
+    with _SETTING[0]:
+        usual = torch.get_num_threads()
+        try:
+            for worker in workers:
+                worker.start()
+                started.append(worker)
+            begun.wait()
+        except BaseException as error:
+            begun.abort()
+            for worker in started:
+                worker.join()
+            if not isinstance(error, RuntimeError):
+                raise
+        finally:
+            torch.set_num_threads(usual)
     if begun.broken:
-        yield from map(function, items)
+        yield from map(function, (item for item, _ in tasks))
         return
     try:
-        for _, future in tasks:
-            yield future.result()
+        while tasks:
+            yield tasks.popleft()[1].result()
     finally:
         waiting.clear()
+        tasks.clear()  # what failed need not keep its tensors
         for worker in workers:
             worker.join()
+
+
+def threads_here() -> int:
+    """Return the number of threads that torch computes with in this thread.
+
+    A thread that has not computed yet does not take the number of those that are just started.
+    """
+    with _SETTING[0]:
+        return torch.get_num_threads()
+
+
+def _renew() -> None:
+    _SETTING[0] = Lock()  # it may be held by a thread that a forked process lacks
+
+
+_SETTING = [Lock()]
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

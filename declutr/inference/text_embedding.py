@@ -23,7 +23,7 @@ LONG_TEXTS = ("truncate", "chunk")
 
 _BLOCK = (2048, 1 << 19)  # texts, and their characters, that are embedded at once as a whole
 _BATCH_TOKENS = {"cpu": 2048, "cpu bfloat16": 4096, "cuda": 32768}  # on a CPU, as many bytes
-_FULL_BATCHES = 8  # threads that embed such batches; those of more threads are smaller
+_AT_ONCE = 16  # such batches that threads may embed at once
 _LEAST_TOKENS = 512  # of each thread: with fewer, all threads embed one batch together
 
 
@@ -81,6 +81,7 @@ class TextEmbedding:
             model.device_type, 8192
         )
         self._batch_tokens = batch_tokens or fits
+        self._tokens_at_once = batch_tokens or _AT_ONCE * fits
         self._whitening = model.whitening if whiten is not False else None
         if whiten and self._whitening is None:
             raise EncoderError(
@@ -145,8 +146,6 @@ class TextEmbedding:
         self, pieces: list[Piece], batch_size: int | None
     ) -> Iterator[tuple[list[int], Arriving]]:
         """Yield the numbers (from 0) of the pieces of each batch, and their vectors."""
-        import torch
-
         from declutr.system.host_memory import HEAP
         from declutr.system.processors import one_thread_if_forked
 
@@ -155,11 +154,13 @@ class TextEmbedding:
             one_thread_if_forked()
             HEAP.settle()
         limits = self._batch_tokens, self._model.special_tokens, batch_size
-        threads = torch.get_num_threads() if self._model.embeds_in_threads else 1
-        shared = shares(pieces, threads, *limits)
-        if shared is not None:
-            from declutr.inference.embedding_threads import computed_in_threads
+        shared = None
+        if self._model.embeds_in_threads:
+            from declutr.inference.embedding_threads import computed_in_threads, threads_here
 
+            threads = threads_here()
+            shared = shares(pieces, threads, self._tokens_at_once, *limits)
+        if shared is not None:
             given = [[pieces[row].tokens for row in rows] for rows in shared]
             started: Iterator[Any] = zip(
                 shared, computed_in_threads(self._vectors, given, threads), strict=True
@@ -300,20 +301,30 @@ def batches(
 
 
 def shares(
-    pieces: Sequence[Piece], threads: int, tokens: int, special_tokens: int, most: int | None = None
+    pieces: Sequence[Piece],
+    threads: int,
+    at_once: int,
+    tokens: int,
+    special_tokens: int,
+    most: int | None = None,
 ) -> list[list[int]] | None:
-    """Return batches of pieces for threads that embed one each; `None` if there are too few.
+    """Return batches of pieces for threads that embed one each.
+
+    The result is `None` where threads should embed one batch together: if there are too few pieces,
+    or too long ones.
 
     # Parameters
 
     threads : the number of threads.
+    at_once : the most tokens of the batches of all threads together, with padding.
     tokens, special_tokens, most : as for `batches`.
     """
-    total = sum(len(piece.tokens) + special_tokens for piece in pieces)
-    if threads == 1 or total < threads * _LEAST_TOKENS:
+    lengths = [len(piece.tokens) + special_tokens for piece in pieces]
+    total, tokens = sum(lengths), min(tokens, at_once // threads)
+    if threads == 1 or min(tokens, total // threads) < _LEAST_TOKENS:
         return None
-    # So much memory is in use at once.
-    tokens = min(tokens, max(tokens // 4, _FULL_BATCHES * tokens // threads))
+    if max(lengths) * threads > at_once:
+        return None
     count = threads * math.ceil(total / (threads * tokens))
     planned = list(batches(pieces, tokens, special_tokens, most, count))
     return planned if len(planned) >= threads else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -231,14 +230,22 @@ class TextModel(ABC):
         compute in int8. Weights are stored in a layout of the chosen product, so the model cannot
         be trained or saved afterwards.
         """
-        from declutr.system.processors import torch_threads
-        from declutr.transformer.linear_layers import prepare_linear_layers
+        if not self.embeds_in_threads:
+            return self._prepared(dtype)
+        from declutr.inference.embedding_threads import computed_in_threads
 
         # Each product is the fastest one for the threads that will compute it.
-        threads = torch_threads(1) if self.embeds_in_threads else nullcontext()
-        # This call of `embed` also finds out whether texts can be packed, while it is in float32.
-        with threads, raised_as(EncoderError, ValueError):
-            can = prepare_linear_layers(
-                self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
-            )
+        (prepared,) = computed_in_threads(self._prepared, [dtype], threads=1)
+        return prepared
+
+    def _prepared(self, dtype: str) -> str:
+        from declutr.transformer.linear_layers import prepare_linear_layers
+
+        def embed() -> torch.Tensor:
+            return self.embed(self.tokenize(_TRIED_WITH))
+
+        # This also finds out whether texts can be packed, while it is in float32.
+        with raised_as(EncoderError, ValueError):
+            can = prepare_linear_layers(self.linear_part, embed, dtype)
+            embed()  # or threads would find out at the same time, if nothing has been replaced
         return dtype if can else "float32"

@@ -12,7 +12,7 @@ from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
-from declutr.models import NonFiniteLoss, RecordedModel, parts, trainer_data
+from declutr.models import NonFiniteLoss, RecordedModel, parts
 from declutr.models.encoding import Encoders, Encoding
 from declutr.models.views import LevelViews, SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
@@ -227,7 +227,9 @@ class DeCLUTR(RecordedModel):
             sentences that follow each other, all parameters are frozen, or a momentum encoder, a
             decoder or the views "levels" are combined with a sharded model.
         """
-        from declutr.models.left_modules import warn_of_left_modules  # needed in training only
+        # needed in training only
+        from declutr.models import trainer_data
+        from declutr.models.left_modules import warn_of_left_modules
 
         trainer_data.require_trained(self)
         warn_of_left_modules(self._text_field_embedder, self._seq2vec_encoder)
@@ -261,6 +263,8 @@ class DeCLUTR(RecordedModel):
 
     def require_data(self, loader: Any) -> None:
         """Raise `ConfigurationError` if the objective cannot be trained on the data of a loader."""
+        from declutr.models import trainer_data  # needed in training only
+
         trainer_data.require_room(self._loss, loader)
         if (documents := getattr(loader, "documents", None)) is not None:
             trainer_data.require_enough_texts(self._loss, len(documents))

@@ -1,10 +1,13 @@
 """Compare what threads embed with what one thread embeds; models that change are left to one."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,11 @@ from allennlp.modules.seq2vec_encoders import LstmSeq2VecEncoder
 from transformers import AutoModel
 
 from declutr.inference import text_embedding
-from declutr.inference.embedding_threads import computed_in_threads, may_embed_in_threads
+from declutr.inference.embedding_threads import (
+    computed_in_threads,
+    may_embed_in_threads,
+    threads_here,
+)
 from declutr.inference.encoder import Encoder
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system.processors import torch_threads
@@ -136,6 +143,50 @@ def test_results_are_in_order_and_each_is_computed_with_one_thread() -> None:
     assert {count for _, _, count in results} == {1}
 
 
+def test_new_threads_take_the_usual_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of a server that embed for the first time, all at once, compute with all of torch's.
+
+    torch gives a thread the number that was set last anywhere, at its first computation.
+    """
+
+    def embed(_: int) -> int:
+        found = threads_here()
+        list(computed_in_threads(lambda item: item, range(2), 2))
+        return min(found, torch.get_num_threads())
+
+    with torch_threads(3):
+        for _ in range(25):
+            with ThreadPoolExecutor(4) as pool:
+                assert set(pool.map(embed, range(4))) == {3}
+        assert torch.get_num_threads() == 3
+
+
+def test_results_are_not_kept_nor_what_failed() -> None:
+    class Vectors:
+        """What a thread returns."""
+
+    kept: list[weakref.ref] = []
+
+    def compute(item: int) -> Vectors:
+        vectors = Vectors()
+        kept.append(weakref.ref(vectors))
+        if item == 3:
+            raise MemoryError
+        return vectors
+
+    results = computed_in_threads(compute, range(4), 1)
+    gc.disable()
+    try:
+        for _ in range(3):
+            next(results)
+        assert sum(each() is not None for each in kept[:3]) == 0
+        with pytest.raises(MemoryError):
+            next(results)
+        assert [each() for each in kept] == [None] * 4
+    finally:
+        gc.enable()
+
+
 def test_an_error_ends_all_threads() -> None:
     began: list[int] = []
 
@@ -217,6 +268,14 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         yield found
 
 
+def unpadded_of(encoder: Encoder) -> UnpaddedPass:
+    """Return the pass of an encoder's transformer, which knows whether texts can be packed."""
+    model: Any = encoder._model
+    if hasattr(model, "_unpadded"):
+        return model._unpadded
+    return model.model.embedders[0].token_embedder._unpadded
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("place", ["trained", "checkpoint"])
@@ -232,6 +291,7 @@ def test_an_encoder_embeds_by_threads(
     texts = [document[: 9 * i + 1] for i, document in enumerate(documents[:30])]
     folder: Path = request.getfixturevalue(place)
     encoder = Encoder(folder, device="cpu", dtype=dtype)
+    assert unpadded_of(encoder)._packs is not None  # so that threads need not try it
     with torch_threads(1):
         expected = encoder(texts)
     assert names == {threading.current_thread().name}

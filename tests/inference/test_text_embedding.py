@@ -82,10 +82,10 @@ def test_each_thread_gets_a_share(
 ) -> None:
     pieces, _ = pieces_of(texts, None)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(text_embedding, "_LEAST_TOKENS", 30)
-        found = shares(pieces, threads, tokens, 2, most)
+        patched.setattr(text_embedding, "_LEAST_TOKENS", 20)
+        found = shares(pieces, threads, 1000, tokens, 2, most)
     total = sum(len(text) + 2 for text in texts)
-    if threads == 1 or total < threads * 30 or len(texts) < threads:
+    if threads == 1 or total < threads * 20 or len(texts) < threads:
         assert found is None
         return
     assert found is not None and len(found) >= threads
@@ -95,13 +95,22 @@ def test_each_thread_gets_a_share(
         assert most is None or len(batch) <= most
 
 
-@pytest.mark.parametrize("threads, tokens", [(8, 2048), (16, 1024), (32, 512), (100, 512)])
-def test_many_threads_get_smaller_batches(threads: int, tokens: int) -> None:
-    """Memory does not grow with the number of threads from 8 to 32."""
-    pieces, _ = pieces_of([[0] * 14] * 20_000, None)
-    found = shares(pieces, threads, 2048, 2)
-    assert found is not None
-    assert 0.7 * tokens < max(16 * len(batch) for batch in found) <= tokens
+@pytest.mark.parametrize("length", [14, 1000, 8000])
+@pytest.mark.parametrize("threads", [2, 8, 16, 64, 128])
+@pytest.mark.parametrize("batch_tokens", [None, 1024, 40_000])
+def test_memory_is_limited_with_many_threads(
+    length: int, threads: int, batch_tokens: int | None
+) -> None:
+    """Where that leaves too little for each, all threads embed one batch together."""
+    pieces, _ = pieces_of([[0] * length] * 2_000, None)
+    at_once, tokens = batch_tokens or 16 * 2048, batch_tokens or 2048
+    found = shares(pieces, threads, at_once, tokens, 2)
+    if found is None:
+        assert at_once < threads * max(512, length + 2) or 2_000 * (length + 2) < 512 * threads
+        return
+    sizes = sorted(((length + 2) * len(batch) for batch in found), reverse=True)
+    assert sum(sizes[:threads]) <= at_once
+    assert len(found) >= threads and sizes[0] > 0.5 * min(tokens, at_once // threads)
 
 
 @given(TEXTS.filter(len), st.integers(1, 12))
