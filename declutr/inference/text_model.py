@@ -247,5 +247,6 @@ class TextModel(ABC):
         # This also finds out whether texts can be packed, while it is in float32.
         with raised_as(EncoderError, ValueError):
             can = prepare_linear_layers(self.linear_part, embed, dtype)
-            embed()  # or threads would find out at the same time, if nothing has been replaced
+            if self.embeds_in_threads:
+                embed()  # or they would find out at the same time, if nothing has been replaced
         return dtype if can else "float32"
