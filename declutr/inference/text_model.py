@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -240,13 +241,18 @@ class TextModel(ABC):
 
     def _prepared(self, dtype: str) -> str:
         from declutr.transformer.linear_layers import prepare_linear_layers
+        from declutr.transformer.prepared_linear import PreparedLinear
 
+        # The first call also finds out whether texts can be packed, while it is in float32.
         def embed() -> torch.Tensor:
             return self.embed(self.tokenize(_TRIED_WITH))
 
-        # This also finds out whether texts can be packed, while it is in float32.
         with raised_as(EncoderError, ValueError):
             can = prepare_linear_layers(self.linear_part, embed, dtype)
-            if self.embeds_in_threads:
-                embed()  # or they would find out at the same time, if nothing has been replaced
+        replaced = any(isinstance(part, PreparedLinear) for part in self.linear_part.modules())
+        if self.embeds_in_threads and not replaced:
+            # It may not have been called, and threads would find out at the same time. Their texts
+            # may be right for a model that these are not right for.
+            with suppress(Exception):
+                embed()
         return dtype if can else "float32"
