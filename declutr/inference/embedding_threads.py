@@ -5,7 +5,6 @@ by only one of them: small operations, and all that Python does. Threads with a 
 each other at the end of all batches only. Each computes with one thread of torch.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -15,8 +14,11 @@ from typing import TypeVar
 import torch
 from torch.nn import Module
 
+from declutr.system import free_after_fork
 from declutr.transformer.pooling import LAYERS
 from declutr.transformer.training_products import runs_compiled
+
+_SETTING = free_after_fork(Lock())  # held while torch's number of threads is not the usual one
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -96,19 +98,17 @@ def computed_in_threads(
     # Unlike those of a ThreadPoolExecutor, they neither keep a program from ending, nor need it to
     # go on, if it was another thread of it that embeds.
     workers = [Thread(target=work, name=f"declutr-embed-{n}", daemon=True) for n in range(threads)]
-    started: list[Thread] = []
     # Each thread has a number of its own, but those that have not computed yet take the last number
     # that was set anywhere.
-    with _SETTING[0]:
+    with _SETTING:
         usual = torch.get_num_threads()
         try:
             for worker in workers:
                 worker.start()
-                started.append(worker)
             begun.wait()
         except BaseException as error:
             begun.abort()
-            for worker in started:
+            for worker in filter(Thread.is_alive, workers):
                 worker.join()
             if not isinstance(error, RuntimeError):
                 raise
@@ -132,14 +132,5 @@ def threads_here() -> int:
 
     A thread that has not computed yet does not take the number of those that are just started.
     """
-    with _SETTING[0]:
+    with _SETTING:
         return torch.get_num_threads()
-
-
-def _renew() -> None:
-    _SETTING[0] = Lock()  # it may be held by a thread that a forked process lacks
-
-
-_SETTING = [Lock()]
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

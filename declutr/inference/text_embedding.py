@@ -149,29 +149,27 @@ class TextEmbedding:
         from declutr.system.host_memory import HEAP
         from declutr.system.processors import one_thread_if_forked
 
+        def start(rows: list[int]) -> Arriving:
+            return self._vectors([pieces[row].tokens for row in rows])
+
         on_cpu = self._model.device_type == "cpu"
         if on_cpu:
             one_thread_if_forked()
             HEAP.settle()
         limits = self._batch_tokens, self._model.special_tokens, batch_size
-        shared = None
+        planned = None
         if self._model.embeds_in_threads:
             from declutr.inference.embedding_threads import computed_in_threads, threads_here
 
             threads = threads_here()
-            shared = shares(pieces, threads, self._tokens_at_once, *limits)
-        if shared is not None:
-            given = [[pieces[row].tokens for row in rows] for rows in shared]
-            started: Iterator[Any] = zip(
-                shared, computed_in_threads(self._vectors, given, threads), strict=True
-            )
+            planned = shares(pieces, threads, self._tokens_at_once, *limits)
+        if planned is not None:
+            started = computed_in_threads(start, planned, threads)
         else:
+            planned = list(batches(pieces, *limits))
             # The next batch is started before the host waits for this one, which keeps a GPU busy.
-            started = _one_behind(
-                (rows, self._vectors([pieces[row].tokens for row in rows]))
-                for rows in batches(pieces, *limits)
-            )
-        for each in started:
+            started = _one_behind(map(start, planned))
+        for each in zip(planned, started, strict=True):
             yield each
             if on_cpu:
                 HEAP.settle()
@@ -321,9 +319,8 @@ def shares(
     """
     lengths = [len(piece.tokens) + special_tokens for piece in pieces]
     total, tokens = sum(lengths), min(tokens, at_once // threads)
-    if threads == 1 or min(tokens, total // threads) < _LEAST_TOKENS:
-        return None
-    if max(lengths) * threads > at_once:
+    too_few = threads == 1 or min(tokens, total // threads) < _LEAST_TOKENS
+    if too_few or max(lengths) * threads > at_once:
         return None
     count = threads * math.ceil(total / (threads * tokens))
     planned = list(batches(pieces, tokens, special_tokens, most, count))

@@ -109,13 +109,15 @@ class TrainedModel(TextModel):
         ]
         self.only_float32 = all(isinstance(part, TokenEmbeddingBag) for part in parts)
         self.linear_part = parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
-        encoders = self.model._encoders.embedding if type(self.model) is DeCLUTR else []
         self.embeds_in_threads = (
-            bool(encoders and self.codec)
-            and device.type == "cpu"
+            device.type == "cpu"
+            and self.codec is not None
             and not self.only_float32
+            and type(self.model) is DeCLUTR
             and may_embed_in_threads(
-                part for each in encoders for part in (each["embedder"], each["pooler"])
+                encoder[part]
+                for encoder in self.model._encoders.embedding
+                for part in ("embedder", "pooler")
             )
         )
         self._content = content_of(place)

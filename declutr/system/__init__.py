@@ -10,16 +10,24 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-LOADING = threading.RLock()
+_AnyLock = TypeVar("_AnyLock")
+
+
+def free_after_fork(lock: _AnyLock) -> _AnyLock:
+    """Return a lock of `threading`, which is free in a forked process, whoever holds it here."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    return lock
+
+
+LOADING = free_after_fork(threading.RLock())
 """Held while a model is opened, or a transformer loaded: by one thread after another.
 
 transformers replaces functions for all threads meanwhile, such as the one that ties weights. Of two
 threads at once, one puts the replacement of the other back, which then stays for good.
 """
-if hasattr(os, "register_at_fork"):  # of a thread that opens a model, a forked process has the lock
-    os.register_at_fork(after_in_child=LOADING._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def local_path(path: str | os.PathLike) -> Path:

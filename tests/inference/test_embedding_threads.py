@@ -29,15 +29,10 @@ from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system.processors import torch_threads
 from declutr.transformer.architectures import first_position
 from declutr.transformer.unpadding import UnpaddedPass
+from tests.transformer.test_linear_layers import DISTILBERT, SMALL, T5
 
-_BERT = {
-    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 24, "max_position_embeddings": 60, "pad_token_id": 1,
-}  # fmt: skip
-_T5 = {
-    "vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
-    "pad_token_id": 1,
-}  # fmt: skip
+_PADDING = {"pad_token_id": 1}
+_BERT = {**SMALL, **_PADDING, "max_position_embeddings": 60}
 KINDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
         ("Bert", "Camembert", "Ernie", "MPNet", "NomicBert", "Roberta", "XLMRoberta"), _BERT
@@ -45,16 +40,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "Albert": {**_BERT, "embedding_size": 8},
     "Electra": {**_BERT, "embedding_size": 8},
     "XLMRobertaXL": _BERT,
-    "DistilBert": {
-        "vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24,
-        "pad_token_id": 1,
-    },
+    "DistilBert": {**DISTILBERT, **_PADDING},
     "ModernBert": {
         **_BERT, "local_attention": 8,
         **{f"{name}_token_id": 1 for name in ("bos", "eos", "cls", "sep")},
     },
-    "T5": _T5,
-    "MT5": _T5,
+    "T5": {**T5, **_PADDING},
+    "MT5": {**T5, **_PADDING},
 }  # fmt: skip
 
 
@@ -143,7 +135,7 @@ def test_results_are_in_order_and_each_is_computed_with_one_thread() -> None:
     assert {count for _, _, count in results} == {1}
 
 
-def test_new_threads_take_the_usual_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_threads_take_the_usual_number() -> None:
     """Threads of a server that embed for the first time, all at once, compute with all of torch's.
 
     torch gives a thread the number that was set last anywhere, at its first computation.
