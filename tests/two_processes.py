@@ -1,5 +1,6 @@
 """Runs a function in W processes with a gloo group; importable, so that new ones find it."""
 
+import faulthandler
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,17 +16,27 @@ import torch.multiprocessing as mp
 def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
     """What `function(*args)` returns in each process, by rank.
 
-    `function` must be importable. It returns what `torch.save` takes.
+    `function` must be importable. It returns what `torch.save` takes. If a process ends by a
+    signal, the error has the end of what each of them printed, with the lines of Python it was at.
     """
     with tempfile.TemporaryDirectory() as folder:
         torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
         arguments, how = (processes, folder, function), {"start_method": "forkserver"}
-        mp.start_processes(_worker, arguments, nprocs=processes, **how)
+        try:
+            mp.start_processes(_worker, arguments, nprocs=processes, **how)
+        except mp.ProcessExitedException as error:
+            logs = sorted(Path(folder).glob("*.log"))
+            ends = [f"{log.stem}: {log.read_text(errors='replace')[-8000:]}" for log in logs]
+            raise RuntimeError("\n".join([str(error), *ends])) from error
         files = [Path(folder, f"{rank}.pt") for rank in range(processes)]
         return [torch.load(file, weights_only=False) for file in files]
 
 
 def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
+    with open(Path(folder, f"{rank}.log"), "wb") as log:
+        for stream in (1, 2):  # those that the server of forks was started with may be closed
+            os.dup2(log.fileno(), stream)
+    faulthandler.enable(file=2)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     place = {"init_method": f"file://{folder}/group", "timeout": timedelta(seconds=120)}

@@ -61,11 +61,16 @@ class ContentIds:
         The tokenizer itself also has the backend compute the offsets of every token, which costs a
         third of the time.
         """
-        # The backend keeps the padding and truncation settings of the last call, whoever made it.
-        backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
-        backend.encode_special_tokens = self.tokenizer.split_special_tokens
+        # The backend keeps the settings of the last call, whoever made it. Those that are right
+        # are not set again: before release 0.23 of tokenizers, setting them is an error while
+        # another thread tokenizes.
+        backend, splits = self.tokenizer.backend_tokenizer, self.tokenizer.split_special_tokens
+        if backend.truncation is not None:
+            backend.no_truncation()
+        if backend.padding is not None:
+            backend.no_padding()
+        if backend.encode_special_tokens != splits:
+            backend.encode_special_tokens = splits
         return [one.ids for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
     @cached_property

@@ -19,6 +19,8 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
+from declutr.system import free_after_fork
+
 FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 """Activations that a linear layer can apply, with oneDNN's names of operation and algorithm."""
 
@@ -36,7 +38,8 @@ _CALL_POOLER = ("squeezebert", "layoutlm")  # without asking whether there is on
 # Encoders with a decoder whose input they make from that of the encoder, by themselves.
 _DECODE_ALONE = {"bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart"}
 _BIGBIRD_PEGASUS = "BigBirdPegasusEncoder"
-_TURNS = threading.RLock()  # of threads, with models that change for the length of a batch
+# Of threads, with models that change for the length of a batch.
+_TURNS = free_after_fork(threading.RLock())
 _UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 

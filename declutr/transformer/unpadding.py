@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from declutr.system import free_after_fork
 from declutr.system.distributed import is_sharded
 from declutr.system.host_memory import known_on_host, on_host, remember, to_device
 from declutr.transformer.architectures import attends_nearby, turning_length
@@ -30,6 +32,10 @@ from declutr.transformer.packing import (
 from declutr.transformer.training_products import quick_products
 
 logger = logging.getLogger(__name__)
+
+# Held while a transformer is tried: meanwhile `torch.compile` is off for all threads, and the last
+# of two threads to end would leave it off for good.
+_TRYING = free_after_fork(threading.RLock())
 
 UNPADDING = ("auto", "packed", "grouped", "none")
 
@@ -153,7 +159,9 @@ class UnpaddedPass:
         sharded = is_sharded(transformer)
         # All processes of a sharded model must try packing, and padding, together.
         if self._packs is None and (packable or sharded):
-            self._packs = self._try_packing(transformer, run, mask.device)
+            with _TRYING:
+                if self._packs is None:
+                    self._packs = self._try_packing(transformer, run, mask.device)
         if packable and self._packs:
             packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
             try:
@@ -290,7 +298,9 @@ class UnpaddedPass:
         self, transformer: torch.nn.Module, run: Run, device: torch.device
     ) -> bool:
         if self._padding_shows is None:
-            self._padding_shows = self._try_padding(transformer, run, device)
+            with _TRYING:
+                if self._padding_shows is None:
+                    self._padding_shows = self._try_padding(transformer, run, device)
         return self._padding_shows
 
     @torch.no_grad()

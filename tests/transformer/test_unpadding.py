@@ -2,6 +2,9 @@
 
 import inspect
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +352,34 @@ def test_trying_to_pack_changes_no_state(bert: Encoder) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert bert.model.training and bert.model.encoder.training
     assert not bert.model.embeddings.training
+
+
+def test_threads_try_one_after_another(bert: Encoder) -> None:
+    """Each turns off compilation meanwhile, and ends with what was there when it began."""
+    bert.model.eval()
+    shared = bert.unpadded("auto")
+    ids, mask = bert.batch([3, 8])
+    began = threading.Event()
+
+    def run(**inputs: Tensor) -> Tensor:
+        began.set()
+        time.sleep(0.02)
+        return bert.run(**inputs)
+
+    def embed(unpadded: UnpaddedPass) -> Tensor:
+        return unpadded(bert.model, run, ids, mask)[mask]
+
+    bert.shapes.clear()
+    with ThreadPoolExecutor(4) as threads:
+        results = [threads.submit(embed, shared)]
+        assert began.wait(timeout=60)
+        results += [threads.submit(embed, each) for each in (shared, shared, bert.unpadded("none"))]
+        found = [each.result(timeout=60) for each in results]
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+    # One was tried packed, the other with padding: two passes each. All four were computed.
+    assert len(bert.shapes) == 2 + 2 + 4
+    for each in found[1:]:
+        assert torch.allclose(each, found[0], atol=1e-5)
 
 
 def test_more_tokens_are_tried_than_a_text_may_have(bert: Encoder) -> None:
