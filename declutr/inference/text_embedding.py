@@ -315,15 +315,19 @@ def shares(
 
     threads : the number of threads.
     at_once : the most tokens of the batches of all threads together, with padding.
-    tokens, special_tokens, most : as for `batches`.
+    tokens : about the most tokens of a batch; with padding it has at most twice as many.
+    special_tokens, most : as for `batches`.
     """
     lengths = [len(piece.tokens) + special_tokens for piece in pieces]
-    total, tokens = sum(lengths), min(tokens, at_once // threads)
+    each = at_once // threads
+    total, tokens = sum(lengths), min(tokens, each)
     too_few = threads == 1 or min(tokens, total // threads) < _LEAST_TOKENS
     if too_few or max(lengths) * threads > at_once:
         return None
     count = threads * math.ceil(total / (threads * tokens))
-    planned = list(batches(pieces, tokens, special_tokens, most, count))
+    # Padding, on which most models do not compute, decides less than equal shares: a limit without
+    # room for it would end some batches early, and leave the rest to one thread.
+    planned = list(batches(pieces, min(2 * tokens, each), special_tokens, most, count))
     return planned if len(planned) >= threads else None
 
 

@@ -1,6 +1,8 @@
 """Tests of pieces, batches and means, and of the warning about texts that are cut."""
 
+import heapq
 import logging
+import random
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +93,24 @@ def test_each_thread_gets_a_share(
     assert found is not None and len(found) >= threads
     assert sorted(number for batch in found for number in batch) == list(range(len(texts)))
     for batch in found:
-        assert len(batch) == 1 or len(batch) * (len(texts[batch[0]]) + 2) <= tokens
+        assert len(batch) == 1 or len(batch) * (len(texts[batch[0]]) + 2) <= 2 * tokens
         assert most is None or len(batch) <= most
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+@pytest.mark.parametrize("longest", [40, 254, 510])
+def test_threads_end_at_about_the_same_time(threads: int, longest: int) -> None:
+    """Each takes the next batch when it has embedded one; lengths are spread as those of words."""
+    draw = random.Random(0)
+    lengths = [int(longest ** draw.uniform(0.2, 1)) for _ in range(512)]
+    found = shares(pieces_of([[0] * each for each in lengths], None)[0], threads, 16 * 2048, 2048, 2)
+    assert found is not None
+    sizes = [sum(lengths[number] + 2 for number in batch) for batch in found]
+    assert max(sizes) < 1.1 * 2048
+    done = [0] * threads
+    for size in sizes:
+        heapq.heapreplace(done, done[0] + size)
+    assert max(done) < 1.06 * sum(done) / threads
 
 
 @pytest.mark.parametrize("length", [14, 1000, 8000])
