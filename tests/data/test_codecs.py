@@ -141,7 +141,7 @@ class TestEncoding:
         assert len(tokenizer.tokenizer("ka lo mi", **cut)["input_ids"]) == 4
 
     def test_threads_tokenize_at_once(self, fast):
-        """Setting what the backend has already is an error while a thread uses it (tokenizers 0.22).
+        """Setting what a backend of tokenizers 0.22 has already is an error while a thread uses it.
 
         That release is not installed with today's transformers, so what is set is looked at, too.
         """

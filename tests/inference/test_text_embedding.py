@@ -103,7 +103,8 @@ def test_threads_end_at_about_the_same_time(threads: int, longest: int) -> None:
     """Each takes the next batch when it has embedded one; lengths are spread as those of words."""
     draw = random.Random(0)
     lengths = [int(longest ** draw.uniform(0.2, 1)) for _ in range(512)]
-    found = shares(pieces_of([[0] * each for each in lengths], None)[0], threads, 16 * 2048, 2048, 2)
+    pieces, _ = pieces_of([[0] * each for each in lengths], None)
+    found = shares(pieces, threads, 16 * 2048, 2048, 2)
     assert found is not None
     sizes = [sum(lengths[number] + 2 for number in batch) for batch in found]
     assert max(sizes) < 1.1 * 2048
