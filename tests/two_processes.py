@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,15 +17,15 @@ import torch.multiprocessing as mp
 def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
     """What `function(*args)` returns in each process, by rank.
 
-    `function` must be importable. It returns what `torch.save` takes. If a process ends by a
-    signal, the error has the end of what each of them printed, with the lines of Python it was at.
+    `function` must be importable. It returns what `torch.save` takes. If a process fails, the error
+    has the end of what each of them printed, and where it was if it crashed.
     """
     with tempfile.TemporaryDirectory() as folder:
         torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
         arguments, how = (processes, folder, function), {"start_method": "forkserver"}
         try:
             mp.start_processes(_worker, arguments, nprocs=processes, **how)
-        except mp.ProcessExitedException as error:
+        except (mp.ProcessExitedException, mp.ProcessRaisedException) as error:
             logs = sorted(Path(folder).glob("*.log"))
             ends = [f"{log.stem}: {log.read_text(errors='replace')[-8000:]}" for log in logs]
             raise RuntimeError("\n".join([str(error), *ends])) from error
@@ -33,9 +34,11 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
 
 
 def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
-    with open(Path(folder, f"{rank}.log"), "wb") as log:
-        for stream in (1, 2):  # those that the server of forks was started with may be closed
-            os.dup2(log.fileno(), stream)
+    # What the server of forks was started with may be files that are closed by now.
+    log = os.open(Path(folder, f"{rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    sys.stdout.reconfigure(line_buffering=True)
     faulthandler.enable(file=2)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"

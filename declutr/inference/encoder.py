@@ -54,7 +54,7 @@ class Encoder:
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list starts
         a process for each device, which share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
     batch_tokens : the largest number of tokens of a batch; the default depends on the device. On a
-        CPU, where threads embed a batch each, of all their batches together; by default of each.
+        CPU, where threads embed a batch each, of all their batches together.
     trust : open models that would be refused as unsafe (`declutr.archives.safety`), and run the
         code that they bring. Only for models that you made yourself.
     revision : a branch, tag or commit of a name on the hub.

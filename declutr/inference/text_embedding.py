@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import math
@@ -24,6 +25,7 @@ LONG_TEXTS = ("truncate", "chunk")
 _BLOCK = (2048, 1 << 19)  # texts, and their characters, that are embedded at once as a whole
 _BATCH_TOKENS = {"cpu": 2048, "cpu bfloat16": 4096, "cuda": 32768}  # on a CPU, as many bytes
 _AT_ONCE = 16  # such batches that threads may embed at once
+_COST_OF_BATCH = 60  # beside its tokens, in tokens; of MiniLM on one thread
 _LEAST_TOKENS = 512  # of each thread: with fewer, all threads embed one batch together
 
 
@@ -306,7 +308,7 @@ def shares(
     special_tokens: int,
     most: int | None = None,
 ) -> list[list[int]] | None:
-    """Return batches of pieces for threads that embed one each.
+    """Return batches of pieces for threads that embed one each, which end at about the same time.
 
     The result is `None` where threads should embed one batch together: if there are too few pieces,
     or too long ones.
@@ -315,7 +317,8 @@ def shares(
 
     threads : the number of threads.
     at_once : the most tokens of the batches of all threads together, with padding.
-    tokens : about the most tokens of a batch; with padding it has at most twice as many.
+    tokens : about how many tokens a batch should have, without padding. With padding it has at most
+        twice as many, if it is not a single longer piece.
     special_tokens, most : as for `batches`.
     """
     lengths = [len(piece.tokens) + special_tokens for piece in pieces]
@@ -325,10 +328,23 @@ def shares(
     if too_few or max(lengths) * threads > at_once:
         return None
     count = threads * math.ceil(total / (threads * tokens))
-    # Padding, on which most models do not compute, decides less than equal shares: a limit without
-    # room for it would end some batches early, and leave the rest to one thread.
-    planned = list(batches(pieces, min(2 * tokens, each), special_tokens, most, count))
+    # Most models do not compute on padding, so that it should not end a batch long before its share
+    # is reached. Where it does, beside a few long pieces, smaller batches can be shared better.
+    fits = min(2 * tokens, each)
+    plans = [list(batches(pieces, fits, special_tokens, most, count * n)) for n in (1, 2)]
+    planned = min(plans, key=lambda plan: _end(plan, lengths, threads))
     return planned if len(planned) >= threads else None
+
+
+def _end(plan: list[list[int]], lengths: Sequence[int], threads: int) -> int:
+    """Return when the last thread is done, if each takes the next batch as soon as it is free.
+
+    The unit is the time that one token takes.
+    """
+    ends = [0] * threads
+    for batch in plan:
+        heapq.heapreplace(ends, ends[0] + _COST_OF_BATCH + sum(lengths[row] for row in batch))
+    return max(ends)
 
 
 def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> np.ndarray:

@@ -99,10 +99,16 @@ def test_each_thread_gets_a_share(
 
 @pytest.mark.parametrize("threads", [2, 8])
 @pytest.mark.parametrize("longest", [40, 254, 510])
-def test_threads_end_at_about_the_same_time(threads: int, longest: int) -> None:
-    """Each takes the next batch when it has embedded one; lengths are spread as those of words."""
+@pytest.mark.parametrize("spread", [True, False])
+def test_threads_end_at_about_the_same_time(threads: int, longest: int, spread: bool) -> None:
+    """Each takes the next batch when it has embedded one.
+
+    Lengths are spread as those of sentences and paragraphs, or one text is far longer than others.
+    """
     draw = random.Random(0)
     lengths = [int(longest ** draw.uniform(0.2, 1)) for _ in range(512)]
+    if not spread:
+        lengths = [longest, *[10] * 800]
     pieces, _ = pieces_of([[0] * each for each in lengths], None)
     found = shares(pieces, threads, 16 * 2048, 2048, 2)
     assert found is not None
@@ -111,7 +117,16 @@ def test_threads_end_at_about_the_same_time(threads: int, longest: int) -> None:
     done = [0] * threads
     for size in sizes:
         heapq.heapreplace(done, done[0] + size)
-    assert max(done) < 1.06 * sum(done) / threads
+    assert max(done) < (1.06 if spread else 1.25) * sum(done) / threads
+
+
+def test_a_limit_of_tokens_holds_for_all_threads_with_padding() -> None:
+    draw = random.Random(0)
+    pieces, _ = pieces_of([[0] * int(500 ** draw.uniform(0.2, 1)) for _ in range(900)], None)
+    found = shares(pieces, 4, 8192, 8192, 2)
+    assert found is not None and len(found) > 20
+    padded = sorted(len(batch) * (len(pieces[batch[0]].tokens) + 2) for batch in found)
+    assert 4096 < sum(padded[-4:]) <= 8192
 
 
 @pytest.mark.parametrize("length", [14, 1000, 8000])
