@@ -27,10 +27,16 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
             mp.start_processes(_worker, arguments, nprocs=processes, **how)
         except (mp.ProcessExitedException, mp.ProcessRaisedException) as error:
             logs = sorted(Path(folder).glob("*.log"))
-            ends = [f"{log.stem}: {log.read_text(errors='replace')[-8000:]}" for log in logs]
+            ends = [f"{log.stem}: {_end(log.read_text(errors='replace'))}" for log in logs]
             raise RuntimeError("\n".join([str(error), *ends])) from error
         files = [Path(folder, f"{rank}.pt") for rank in range(processes)]
         return [torch.load(file, weights_only=False) for file in files]
+
+
+def _end(printed: str) -> str:
+    """The last lines, and all of Python's threads if it crashed, but not its list of libraries."""
+    before, crash, after = printed.partition("Fatal Python error")
+    return before[-4000:] + crash + after.partition("Extension modules:")[0]
 
 
 def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
