@@ -88,6 +88,17 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let a test and its fixtures draw the same numbers, whatever its worker ran before."""
+    import numpy as np  # not by the process that only starts the workers
+    import torch
+
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
 PACKAGE = "package_on_demand"
 """The package of the fixture `written`."""
 

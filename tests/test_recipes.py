@@ -18,6 +18,7 @@ import transformers
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import prepare_environment
 from allennlp.data import Batch, DatasetReader
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
@@ -91,8 +92,7 @@ def long_where_alike(recipe: Path) -> Any:
 
 def built(config: dict[str, Any], folder: Path) -> TrainModel:
     params = Params(copy.deepcopy(config))
-    for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
-        params.pop(seed)
+    prepare_environment(params)  # the seeds of a recipe: what a test shows is the same every time
     return TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
 
 

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from declutr.system import free_after_fork
+
 # `str.split` takes these for white space, and BERT's normalisation removes them.
 _REMOVED = dict.fromkeys([0xB, 0xC, 0x1C, 0x1D, 0x1E, 0x1F, 0x85])
 _REMOVED_CHARACTERS = [chr(code) for code in _REMOVED]
 _LENGTH_BITS = 24
 _LENGTHS = (1 << _LENGTH_BITS) - 1  # a mask; a word of more tokens would have 16 MB
+_LEARNING = free_after_fork(Lock())  # held while words are added, by one thread after another
 
 
 class WordIds:
@@ -33,13 +36,12 @@ class WordIds:
         self._tokenizer = tokenizer
         self._most = most
         self._known = _Words()
-        self._learning = Lock()
         self.by_words = _treats_words_alone(tokenizer)
         """Whether the tokenizer treats each word alone; if not, it is asked for whole texts."""
         self._vocabulary = _vocabulary(tokenizer) if self.by_words else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WordIds, (self._tokenizer, self._most)  # locks cannot be pickled
+        return WordIds, (self._tokenizer, self._most)  # not the words, which are many
 
     def of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of all texts `(t,)`, int32, and the bounds `(n + 1,)` of each."""
@@ -64,7 +66,7 @@ class WordIds:
 
     def _learned(self, words: set[str]) -> "_Words":
         """Return the known words, with these among them."""
-        with self._learning:
+        with _LEARNING:
             new = sorted(words.difference(self._known.places))
             if self._known.characters + sum(map(len, new)) > self._most:
                 self._known, new = _Words(), sorted(words)

@@ -1,6 +1,7 @@
 """Tests of the files of static encoders, and of the token ids of texts."""
 
 import json
+import multiprocessing
 import pickle
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tokenizers import AddedToken
 
+from declutr.archives import word_ids
 from declutr.archives.static_folder import (
     SHAPE,
     WEIGHTS,
@@ -141,6 +143,20 @@ def test_added_tokens_are_found_inside_of_words(added: str) -> None:
     ids, texts = WordIds(tokenizer), ["kalo, mitu. resa nove", "sano a_ pidu_"]
     assert ids.by_words
     assert listed(ids, texts) == [e.ids for e in tokenizer.encode_batch(texts)]
+
+
+@pytest.mark.slow
+def test_a_process_forked_while_words_are_added_adds_words() -> None:
+    """It waited without end for a thread of the process that it was forked from."""
+    ids, context = WordIds(loaded_tokenizer(TOKENIZER)), multiprocessing.get_context("fork")
+    answer = context.SimpleQueue()
+    process = context.Process(target=lambda: answer.put(listed(ids, ["kalo mitu"])), daemon=True)
+    with word_ids._LEARNING:
+        process.start()
+        process.join(20)
+    alive = process.is_alive()
+    process.kill()
+    assert not alive and answer.get() == listed(ids, ["kalo mitu"])
 
 
 def test_tokenizers_that_do_not_treat_words_alone_are_asked_for_texts(checkpoint: Path) -> None:
