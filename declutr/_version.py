@@ -1,3 +1,3 @@
 """The release, for all modules to read."""
 
-__version__ = "2.4.18"
+__version__ = "2.4.19"
